@@ -142,7 +142,7 @@ def _table(out: Path) -> Iterator[str]:
         step = plan.predictions[0].step
         assert step is not None
         assert measured is not None
-        value, low, high = (1000 * seconds for seconds in step.as_list())
+        value, low, high = (1000 * seconds for seconds in (step.value, step.low, step.high))
         ratios.append(value / measured)
         num_inside += low <= measured <= high
         steps = f" x {row.grad_accum_steps}" if row.grad_accum_steps > 1 else ""

@@ -212,7 +212,7 @@ READS_DATA = {"train", "validation", "command", "extra", "predict"}
 IMPORTED_WITH_FLAG = {
     ("doctor", "train"), ("doctor", "validation"), ("doctor", "files"),
     *(("data", way) for way in ("train", "validation", "extra", "predict", "files", "recipe")),
-    *(("plan", way) for way in ("train", "head", "class", "strategy", "recipe", "files")),
+    *(("plan", way) for way in ("train", "head", "class", "recipe", "files")),
     *(("bundle", way) for way in ("train", "validation", "extra", "predict")),
 }  # fmt: skip
 """What runs with --run-code."""

@@ -63,8 +63,8 @@ def plan(
         run_code: Import the code that the configuration names; without it, the plan goes on without this code.
 
     Returns:
-        The plan: `fits`, `recommended`, `predictions`, and `table()` with a row for each possible option. A notebook
-        shows the output of the command.
+        The plan: `fits`, `recommended`, `predictions`, and `table()`, a DataFrame with a row for each possible option.
+        A notebook shows the output of the command.
 
     Raises:
         ParatuneError: The configuration, an option, the model or the data is invalid.
@@ -112,7 +112,7 @@ def make_plan(
 
     request = plan_request(options)
     if run_code:
-        allow_code(loaded, strategies=request.strategies)
+        allow_code(loaded)
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
     runs = read_runs(measured)
     machine, figures = fit_machine(planned_machine(options, loaded, runs), runs)
@@ -212,7 +212,7 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
 
 
 def _notes(loaded: "LoadedConfig", job: "PlannedJob", predictions: Sequence[Any]) -> list[str]:
-    planned = ("data.train", HEAD_KEY, CLASS_KEY, RECIPE_KEY, "strategy.kind", REMOTE_CODE)
+    planned = ("data.train", HEAD_KEY, CLASS_KEY, RECIPE_KEY, REMOTE_CODE)
     code = [item for item in named_code(loaded.values) if item.key.startswith(planned) and not is_allowed(item.name)]
     labels_by_note: dict[str, list[str]] = {}
     for prediction in predictions:

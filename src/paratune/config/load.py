@@ -14,7 +14,7 @@ from paratune.config.distil_section import teacher_names
 from paratune.config.glue import fill_columns, fill_glue
 from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
 from paratune.config.own_code import add_to_path, named_code
-from paratune.config.permission import NamedCode, allow, trust
+from paratune.config.permission import allow, trust
 from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap, without_content
 from paratune.config.sections import Config
@@ -58,20 +58,19 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     return loaded
 
 
-def allow_code(loaded: LoadedConfig, *, with_models: bool = False, strategies: Sequence[str] = ()) -> None:
+def allow_code(loaded: LoadedConfig, *, with_models: bool = False) -> None:
     """Let this process import the code that a configuration of the user names, also from beside its file.
 
     For commands that run a configuration; those that check one call it with --run-code only.
 
     Args:
         with_models: Also the code that the folders of its model and teachers name (--run-code).
-        strategies: Also these strategies, of the command line.
     """
     if with_models:
         model, distil = loaded.config.model, loaded.config.distil
         trust(*(name for name in (model.name, model.tokenizer) if name), *(teacher_names(distil) if distil else ()))
     code = named_code(loaded.config.model_dump(by_alias=True))
-    allow([*code, *(NamedCode("strategy.kind", name) for name in strategies)])
+    allow(code)
     if code and loaded.source != MAPPING:
         add_to_path(loaded.source.parent)
 

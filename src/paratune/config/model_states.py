@@ -1,7 +1,6 @@
 """Bytes of weights, gradients and optimizer states on a rank, from the traits of a strategy.
 
-Advice, the doctor, and plans of the user's own strategies use them; `planning.kinds` adds padding, alignment and
-copies.
+Advice and the doctor use them; `planning.kinds` adds padding, alignment and copies.
 """
 
 import math

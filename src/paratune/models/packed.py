@@ -1,7 +1,8 @@
-"""Chooses the layout of batches, and tests whether a model gives the same results for packed batches as for padded ones.
+"""Chooses the layout of batches; tests whether a model gives the same results for packed batches as for padded ones.
 
 Packed batches need an attention function that attends only within a row (`models.attention`). Some architectures have
-their own attention and silently ignore that function; so every model is tested, with three short rows, before it gets packed batches.
+their own attention and silently ignore that function; so every model is tested, with three short rows, before it gets
+packed batches.
 """
 
 import logging

@@ -72,27 +72,27 @@ def communication_factor(shards: Collection[str]) -> str:
 
 
 class UnknownConstant(KeyError):
-    """A prediction needs a constant that is unknown on this machine, or the schedule of an outside strategy."""
+    """A prediction needs a constant that is unknown on this machine."""
 
 
 @dataclass(frozen=True)
-class BoundedConstant:
-    """A constant in its SI unit, with bounds that should contain nine of ten true values."""
+class Bounded:
+    """A constant in its SI unit, or a predicted figure, with bounds that should contain nine of ten true values."""
 
     value: float
     low: float
     high: float
 
-    def times(self, factor: float) -> "BoundedConstant":
-        """Return the constant with value and bounds multiplied by a factor."""
-        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
+    def times(self, factor: float) -> "Bounded":
+        """Return value and bounds multiplied by a factor."""
+        return Bounded(self.value * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True)
 class Constants:
     """The constants of a machine. A missing one is unknown."""
 
-    by_name: Mapping[str, BoundedConstant] = field(default_factory=dict)
+    by_name: Mapping[str, Bounded] = field(default_factory=dict)
     joint: tuple[Mapping[str, float], ...] = ()
     """Directions in which constants vary together after a refit: for each name the logarithm of the factor at the end
     of the interval. The own bounds of these constants are not used in addition."""
@@ -100,7 +100,7 @@ class Constants:
     def __post_init__(self) -> None:
         assert not (strange := set(self.by_name) - set(KINDS)), f"unknown names of constants: {strange}"
 
-    def __getitem__(self, name: str) -> BoundedConstant:
+    def __getitem__(self, name: str) -> Bounded:
         """Return a constant.
 
         Raises:
@@ -121,7 +121,7 @@ class Constants:
         """Return the value of a constant, or `otherwise` if it is unknown."""
         return self.by_name[name].value if name in self.by_name else otherwise
 
-    def replaced(self, by_name: Mapping[str, BoundedConstant]) -> "Constants":
+    def replaced(self, by_name: Mapping[str, Bounded]) -> "Constants":
         """Return the constants with some of them replaced."""
         return replace(self, by_name={**self.by_name, **by_name})
 
@@ -266,27 +266,27 @@ def assumed_constants(device: Device, network_bytes_per_s: float | None = None) 
     if memory is None:
         return None
     constants = common_constants()
-    constants |= {name: BoundedConstant(*values) for name, values in {**_SECONDS, **_OTHERS}.items()}
-    constants |= {name: BoundedConstant(*shares).times(memory) for name, shares in _SHARES.items()}
+    constants |= {name: Bounded(*values) for name, values in {**_SECONDS, **_OTHERS}.items()}
+    constants |= {name: Bounded(*shares).times(memory) for name, shares in _SHARES.items()}
     is_geforce = any(name.startswith("NVIDIA GeForce") for name in device.names)
     for arithmetic in ARITHMETICS:
         if (peak := device.peak_flops_per_s(arithmetic)) is not None:
             is_slower = is_geforce and arithmetic in ("tf32", "fp16", "bf16")
-            product = BoundedConstant(*(_GEFORCE_PRODUCT if is_slower else _PRODUCT[arithmetic])).times(peak)
+            product = Bounded(*(_GEFORCE_PRODUCT if is_slower else _PRODUCT[arithmetic])).times(peak)
             constants |= {f"product.{arithmetic}": product, f"batched.{arithmetic}": product.times(_BATCHED_SHARE)}
     if (link := _link(device)) is not None:
         constants["link"] = link
     if device.pcie_bytes_per_s is not None:
-        constants["host_link"] = BoundedConstant(*_COPY_SHARE).times(device.pcie_bytes_per_s)
+        constants["host_link"] = Bounded(*_COPY_SHARE).times(device.pcie_bytes_per_s)
     if network_bytes_per_s is not None:
-        constants["network"] = BoundedConstant(*_NETWORK_SHARE).times(network_bytes_per_s)
+        constants["network"] = Bounded(*_NETWORK_SHARE).times(network_bytes_per_s)
     return Constants(constants)
 
 
-def _link(device: Device) -> BoundedConstant | None:
+def _link(device: Device) -> Bounded | None:
     """Return the link between the devices of a machine: their own links if they have any, else PCIe."""
     rates = ((_LINK_SHARE, device.link_bytes_per_s), (_PCIE_SHARE, device.pcie_bytes_per_s))
-    by_links, by_pcie = (None if rate is None else BoundedConstant(*shares).times(rate) for shares, rate in rates)
+    by_links, by_pcie = (None if rate is None else Bounded(*shares).times(rate) for shares, rate in rates)
     if by_links is None or by_pcie is None or device.link_kind != "nvlink bridge":
         return by_links or by_pcie
     # A bridge connects two cards; whether there is one is not known.
@@ -300,13 +300,13 @@ def assumed_cpu_constants() -> Constants:
     """
     constants = common_constants()
     for name, (value, spread) in _OF_A_CPU.items():
-        constants[name] = BoundedConstant(value, value / spread, value * spread)
+        constants[name] = Bounded(value, value / spread, value * spread)
     for arithmetic, factor in (("fp64", 0.5), ("bf16", 0.3), ("fp16", 0.1)):
         constants[f"product.{arithmetic}"] = constants["product.fp32"].times(factor)
         constants[f"batched.{arithmetic}"] = constants["batched.fp32"].times(factor)
-    constants["overlap"] = BoundedConstant(0.5, 0.05, 1.0)
-    constants["threads"] = BoundedConstant(0.85, 0.5, 1.0)  # memory is shared by the threads
-    constants["together"] = BoundedConstant(1.05, 1.0, 1.3)
+    constants["overlap"] = Bounded(0.5, 0.05, 1.0)
+    constants["threads"] = Bounded(0.85, 0.5, 1.0)  # memory is shared by the threads
+    constants["together"] = Bounded(1.05, 1.0, 1.3)
     return Constants(constants)
 
 
@@ -316,19 +316,19 @@ def assumed_gpu_constants() -> Constants:
     Each is the median of those of the listed devices; its bounds contain the bounds of all of them.
     """
     listed = [constants for device in DEVICES if (constants := assumed_constants(device)) is not None]
-    bounded: dict[str, BoundedConstant] = {}
+    bounded: dict[str, Bounded] = {}
     for name in sorted(set().union(*listed)):
         values = [constants[name] for constants in listed if name in constants]
         low, high = min(each.low for each in values), max(each.high for each in values)
-        bounded[name] = BoundedConstant(statistics.median(each.value for each in values), low, high)
+        bounded[name] = Bounded(statistics.median(each.value for each in values), low, high)
     return Constants(bounded)
 
 
-def common_constants() -> dict[str, BoundedConstant]:
+def common_constants() -> dict[str, Bounded]:
     """Return the constants that are assumed for every machine until runs on it determine them."""
-    constants = {name: BoundedConstant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
+    constants = {name: Bounded(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
     # Differences between runs, equal in all phases; and what the prediction of a phase leaves out.
-    constants["factor.run"] = BoundedConstant(1.0, 0.9, 1.15)
+    constants["factor.run"] = Bounded(1.0, 0.9, 1.15)
     for phase in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline"):
-        constants[f"factor.{phase}"] = BoundedConstant(1.0, 0.8, 1.25)
+        constants[f"factor.{phase}"] = Bounded(1.0, 0.8, 1.25)
     return constants

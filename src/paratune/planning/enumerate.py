@@ -12,7 +12,6 @@ from paratune.config.candidates import strategy_section
 from paratune.config.check import check
 from paratune.config.feasibility.rules import Ranks, Target, reasons_against
 from paratune.config.load import LoadedConfig
-from paratune.config.own_code import import_callable
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
@@ -43,6 +42,7 @@ ALL_STRATEGIES = (
 
 ALL = "all"
 """In place of names: `ALL_STRATEGIES`."""
+OWN_STRATEGY = "plans know the strategies of paratune only; measure it: paratune sweep MATRIX --probe"
 _USUAL_RANKS = (1, 2, 4, 8)
 
 
@@ -112,14 +112,9 @@ def list_options(
     options: list[JobOption] = []
     impossible: list[Impossible] = []
     for name, config in _configs(loaded, request):
-        try:
-            kind = config.strategy.kind
-            known = strategy_traits(kind, strategy_options(config.strategy))
-            traits: Traits = known or import_callable(kind, "strategy.kind").traits
-        except ConfigError as error:
-            if error.code != "code.not_imported":
-                raise
-            impossible.append(Impossible(name, config.precision, None, str(error)))
+        traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
+        if traits is None:
+            impossible.append(Impossible(name, config.precision, None, OWN_STRATEGY))
             continue
         if conflicts := check(config):
             reason = "; ".join(problem.message for problem in conflicts)

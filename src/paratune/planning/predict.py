@@ -13,14 +13,14 @@ from typing import Any
 
 from paratune.base.units import format_bytes
 from paratune.errors import ConfigError, ParatuneError
+from paratune.planning.constants import Bounded
 from paratune.planning.enumerate import JobOption
 from paratune.planning.job import PlannedJob
-from paratune.planning.kinds import kind_of
 from paratune.planning.machine import Machine
 from paratune.planning.memory import Memory, peak, with_nccl, with_process
 from paratune.planning.profile import Division, Profile, Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import FigureRange, StepTime, step_time
+from paratune.planning.time import StepTime, step_time
 from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import StepCase
 
@@ -190,22 +190,22 @@ class Prediction:
         return None if self.fit == "unknown" else self.fit != "no"
 
     @property
-    def step(self) -> FigureRange | None:
+    def step(self) -> Bounded | None:
         """Seconds of an optimizer step."""
-        return None if self.time is None else FigureRange(self.time.total_s, self.time.low_s, self.time.high_s)
+        return None if self.time is None else Bounded(self.time.total_s, self.time.low_s, self.time.high_s)
 
     @property
-    def epoch(self) -> FigureRange | None:
+    def epoch(self) -> Bounded | None:
         """Seconds of all steps of an epoch."""
         return None if self.step is None or self.steps_per_epoch is None else self.step.times(self.steps_per_epoch)
 
     @property
-    def run(self) -> FigureRange | None:
+    def run(self) -> Bounded | None:
         """Seconds of all steps of the run, without start-up, evaluations and checkpoints."""
         return None if self.step is None or self.num_steps is None else self.step.times(self.num_steps)
 
     @property
-    def price(self) -> FigureRange | None:
+    def price(self) -> Bounded | None:
         """Price of the run, or of an epoch if the length of the run is unknown, in the user's currency."""
         span, rate = self.run or self.epoch, self.machine.price_per_hour
         return None if span is None or rate is None else span.times(rate * self.setup.num_ranks / 3600)
@@ -236,7 +236,10 @@ class Prediction:
             "fit": self.fit,
             "room_bytes": self.room_bytes,
             "largest_micro_batch": self.largest_micro_batch,
-            **{name: None if figure is None else figure.as_list() for name, figure in figures.items()},
+            **{
+                name: None if figure is None else [figure.value, figure.low, figure.high]
+                for name, figure in figures.items()
+            },
             "terms_s": None if self.time is None else dict(self.time.terms),
             "why_no_time": self.why_no_time,
             "steps_per_epoch": self.steps_per_epoch,
@@ -273,8 +276,6 @@ class JobPredictor:
                 notes.append(f"micro-batches of {asked} would take {format_bytes(self._memory(option).total)}")
                 option = option.resized(size)
         memory = self._memory(option)
-        if (note := kind_of(option.setup).note) is not None:
-            notes.append(note)
         time, why_no = step_time(self.step_case(option))
         num_samples, global_batch_size = self.job.num_samples, option.setup.global_batch_size
         return Prediction(

@@ -1,4 +1,4 @@
-"""The output of `paratune plan`: tables of memory and time, impossible options with reasons, and advice as sentences."""
+"""The output of `paratune plan`: tables of memory and time, impossible options with reasons, and advice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,12 @@ from rich.text import Text
 from paratune.base.text import plain, plain_lines
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.console.html import html_of
+from paratune.planning.constants import Bounded
 from paratune.planning.enumerate import ALL_STRATEGIES, Impossible
 from paratune.planning.predict import Prediction
-from paratune.planning.time import FigureRange
 
 if TYPE_CHECKING:
-    import pyarrow
-
+    import pandas
 
 SIMILAR_SHARE = 0.1
 """Times that differ by a smaller share count as equal, and the simpler strategy is recommended."""
@@ -128,7 +127,6 @@ _PARTS = {
 """The terms of memory that each column of a wide table sums up."""
 _TEXTS = {"strategy", "precision", "fits"}
 """Columns that are aligned to the left."""
-_WHOLE_NUMBERS = ("num_ranks", "num_nodes", "micro_batch_size", "grad_accum_steps")
 
 
 @dataclass(frozen=True)
@@ -152,31 +150,11 @@ class Plan:
         verdicts = {prediction.fits for prediction in self.predictions}
         return True if True in verdicts else None if None in verdicts else False
 
-    def table(self) -> "pyarrow.Table":
-        """Return a row for each possible option, in the order of `predictions`.
+    def table(self) -> "pandas.DataFrame":
+        """Return the fields of `--json` of each possible option, a row for each, in the order of `predictions`."""
+        import pandas as pd
 
-        Memory is in bytes of the device that needs most, times are in seconds, each with the bounds of its interval;
-        unknown values are null. `to_pandas()` makes a DataFrame of it.
-        """
-        import pyarrow as pa
-
-        names = {"step": "_s", "epoch": "_s", "run": "_s", "price": ""}
-        fields = [("strategy", pa.string()), ("precision", pa.string())]
-        fields += [(name, pa.int64()) for name in _WHOLE_NUMBERS]
-        fields += [("fits", pa.bool_()), ("fit", pa.string())]
-        ends = ("", "_low", "_high")
-        fields += [(f"memory{end}_bytes", pa.int64()) for end in ends]
-        fields += [(f"{name}{end}{unit}", pa.float64()) for name, unit in names.items() for end in ends]
-        rows = []
-        for prediction in self.predictions:
-            memory = prediction.memory
-            sizes = (memory.total, memory.low, memory.high)
-            row = prediction.as_dict() | {f"memory{end}_bytes": size for end, size in zip(ends, sizes, strict=True)}
-            for name, unit in names.items():
-                numbers = row.pop(f"{name}{unit}") or (None, None, None)
-                row |= {f"{name}{end}{unit}": number for end, number in zip(ends, numbers, strict=True)}
-            rows.append(row | {"is_recommended": prediction is self.recommended})
-        return pa.Table.from_pylist(rows, pa.schema([*fields, ("is_recommended", pa.bool_())]))
+        return pd.json_normalize(self.as_dict()["options"])
 
     def _repr_html_(self) -> str:
         """Return the output of the command, for notebooks."""
@@ -306,7 +284,7 @@ def impossible_lines(impossible: Sequence[Impossible]) -> list[str]:
     return lines
 
 
-def _seconds_text(span: FigureRange | None) -> str:
+def _seconds_text(span: Bounded | None) -> str:
     """Return a time with its bounds, in milliseconds or seconds: "12 ms (9.31 to 17.4)"."""
     if span is None:
         return NOT_AVAILABLE
@@ -314,7 +292,7 @@ def _seconds_text(span: FigureRange | None) -> str:
     return f"{shown.value:.3g} {unit} ({shown.low:.3g} to {shown.high:.3g})"
 
 
-def _clock_text(span: FigureRange | None) -> str:
+def _clock_text(span: Bounded | None) -> str:
     """Return a duration with its bounds, in min:s or h:min:s: "5:02 (4:48 to 5:18)"."""
     if span is None:
         return NOT_AVAILABLE

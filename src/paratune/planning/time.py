@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
+from paratune.planning.constants import Bounded, Constants, UnknownConstant
 from paratune.planning.kinds import kind_of
 from paratune.planning.work import StepCase, Work
 
@@ -37,22 +37,6 @@ REMEDY = "give a run on it, 20 steps are enough (paratune plan CONFIG --measured
 
 
 @dataclass(frozen=True)
-class FigureRange:
-    """A predicted figure with the bounds of its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def times(self, factor: float) -> "FigureRange":
-        return FigureRange(self.value * factor, self.low * factor, self.high * factor)
-
-    def as_list(self) -> list[float]:
-        """Return value, low and high."""
-        return [self.value, self.low, self.high]
-
-
-@dataclass(frozen=True)
 class StepTime:
     """The time of one optimizer step, in seconds."""
 
@@ -68,12 +52,9 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
     """Predict the time of an optimizer step.
 
     Returns:
-        The time and None; or None and the reason: a constant of the machine is unknown, or the traits of an outside
-        strategy are not sufficient.
+        The time and None; or None and the reason: a constant of the machine is unknown.
     """
-    setup, machine, constants = case.setup, case.machine, case.machine.constants
-    if (why := kind_of(setup).why_no_seconds(setup)) is not None:
-        return None, why
+    machine, constants = case.machine, case.machine.constants
     if constants is None:
         return None, f"the speed of {machine.name} is unknown; {REMEDY}"
     try:
@@ -99,14 +80,14 @@ def step_seconds(case: StepCase, constants: Constants) -> float:
     return math.fsum(step_terms(case, constants).values())
 
 
-class _ReadConstants(dict[str, BoundedConstant]):
+class _ReadConstants(dict[str, Bounded]):
     """The constants of a machine; records the names of those that are read, on which the step depends."""
 
-    def __init__(self, by_name: Mapping[str, BoundedConstant]) -> None:
+    def __init__(self, by_name: Mapping[str, Bounded]) -> None:
         super().__init__(by_name)
         self.names: set[str] = set()
 
-    def __getitem__(self, name: str) -> BoundedConstant:
+    def __getitem__(self, name: str) -> Bounded:
         self.names.add(name)
         return super().__getitem__(name)
 
@@ -237,7 +218,7 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
     bounded = {}
     for name, deviation in zip(names, np.sqrt(np.diag(covariance)), strict=True):
         value, factor = moved[name].value, math.exp(NINETY * deviation)
-        bounded[name] = BoundedConstant(value, value / factor, value * factor)
+        bounded[name] = Bounded(value, value / factor, value * factor)
     return Refit(
         # With the bounds of their posterior, and the directions in which they vary together.
         constants=replace(moved.replaced(bounded), joint=joint),

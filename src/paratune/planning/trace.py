@@ -1,7 +1,8 @@
 """Counts the allocations, bytes and operations of a pass of a model, on tensors without data.
 
 The real model runs on the meta device, where operators compute only shapes, inside a dispatch mode that sees each
-operator. Models that cannot run on plain meta tensors run on PyTorch's fake tensors. Storages count from their creation until Python frees them, including those that autograd keeps.
+operator. Models that cannot run on plain meta tensors run on PyTorch's fake tensors. Storages count from their creation
+until Python frees them, including those that autograd keeps.
 """
 
 import logging

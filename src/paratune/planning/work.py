@@ -352,9 +352,5 @@ class PlanFunctions:
     """Returns the seconds of a step."""
     engine_memory: Callable[[EngineInputs], EngineMemory] | None
     """Returns the memory of the engine in passes; None for a pipeline (`stage_terms`)."""
-    why_no_seconds: Callable[[PredictionSetup], str | None] = lambda setup: None
-    """Returns the reason why `seconds` cannot be computed for a setup, or None."""
-    note: str | None = None
-    """A note for readers of the figures."""
     holds_whole_model: bool = False
     """Whether a rank has all weights, gradients and states, so that its allocator can be simulated."""

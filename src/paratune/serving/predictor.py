@@ -1,4 +1,4 @@
-"""Reads the rows of a request, tokenizes and predicts them, as `paratune predict` does for a file, without writing anything to a disk."""
+"""Reads the rows of a request, tokenizes and predicts them, as `paratune predict` does for a file, without a disk."""
 
 import copy
 import json

@@ -8,8 +8,9 @@ import time
 from typing import Any
 
 from paratune.config.batch_size import ResolvedBatch
+from paratune.config.traits import TRAITS
 from paratune.models.task_model import TaskModel
-from paratune.planning.enumerate import JobOption, option_setup
+from paratune.planning.enumerate import OWN_STRATEGY, JobOption, option_setup
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
 from paratune.planning.machine import Machine, this_machine
@@ -46,6 +47,8 @@ def _unavailable_reason(prepared: Prepared, machine: Machine) -> str | None:
         return f"device: {prepared.config.device}, but on a machine with a GPU only runs on the GPU are predicted"
     if not machine.is_cuda and machine.constants is None:
         return f"the speed of {machine.name} is unknown; {REMEDY}"
+    if prepared.config.strategy.kind not in TRAITS:
+        return OWN_STRATEGY
     return None
 
 
@@ -72,7 +75,7 @@ def _record(prediction: Prediction, machine: Machine) -> dict[str, Any]:
     interval = prediction.step
     return {
         "machine": machine.name,
-        "step_s": None if interval is None else interval.as_list(),
+        "step_s": None if interval is None else [interval.value, interval.low, interval.high],
         "terms_s": None if prediction.time is None else dict(prediction.time.terms),
         "memory_bytes": prediction.memory.total,
         "memory_terms": dict(prediction.memory.terms),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
+from paratune.planning.constants import Bounded, Constants, UnknownConstant
 from paratune.planning.links import Link, link_between, ring_bytes
 
 
@@ -47,7 +47,7 @@ def test_an_all_reduce_over_many_ranks_uses_a_tree() -> None:
 
 
 def figures(**values: float) -> Constants:
-    names = {name.replace("__", "."): BoundedConstant(value, value, value) for name, value in values.items()}
+    names = {name.replace("__", "."): Bounded(value, value, value) for name, value in values.items()}
     return Constants(names)
 
 

@@ -138,7 +138,7 @@ def test_times_of_step_epoch_and_run() -> None:
     ddp = find_prediction(predicted(machine=replace(find_machine("a100-40gb"), price_per_hour=2.0)), "ddp", 2)
     step = 16 * 2e-3 + 1e-3 + 4e-3  # 32 samples on two ranks
     assert ddp.step is not None
-    assert ddp.step.as_list() == pytest.approx([step, step / 1.5, step * 1.5])
+    assert (ddp.step.value, ddp.step.low, ddp.step.high) == pytest.approx((step, step / 1.5, step * 1.5))
     assert ddp.epoch is not None
     assert ddp.epoch.value == pytest.approx(step * 100 / 32)
     assert ddp.run is not None

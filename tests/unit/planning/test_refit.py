@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from paratune.config.strategy_sections import DDPOptions, Strategy
-from paratune.planning.constants import BoundedConstant, Constants
+from paratune.planning.constants import Bounded, Constants
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.time import (
     NINETY,
@@ -26,14 +26,14 @@ from .test_time import ROUND, bert_base, setup
 DDP = DDPOptions(kind="ddp")
 
 
-def bounded(value: float, spread: float) -> BoundedConstant:
-    return BoundedConstant(value, value / spread, value * spread)
+def bounded(value: float, spread: float) -> Bounded:
+    return Bounded(value, value / spread, value * spread)
 
 
 MULTIPLIED = ROUND.replaced(
     {
-        "adamw": BoundedConstant(1e30, 1e30, 1e30),
-        "link": BoundedConstant(1e30, 1e30, 1e30),
+        "adamw": Bounded(1e30, 1e30, 1e30),
+        "link": Bounded(1e30, 1e30, 1e30),
         "together": bounded(1.5, 1.3),
         "factor.run": bounded(1.0, 1.2),
         "network": bounded(1e10, 8.0),
@@ -115,7 +115,7 @@ def test_figure_of_two_nodes_moves_the_network() -> None:
 
 
 def test_refitted_share_is_at_most_1() -> None:
-    constants = MULTIPLIED.replaced({"overlap": BoundedConstant(0.9, 0.5, 1.0), "network": bounded(1e9, 1.01)})
+    constants = MULTIPLIED.replaced({"overlap": Bounded(0.9, 0.5, 1.0), "network": bounded(1e9, 1.01)})
     refitted = fitted(constants, 0.5, case(constants, 4, 2))
     assert refitted.constants["overlap"].value <= 1.0 + 1e-6
 

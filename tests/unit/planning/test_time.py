@@ -12,7 +12,6 @@ from paratune.config.strategy_sections import (
     DDPOptions,
     DeepSpeedOptions,
     HSDPOptions,
-    OutsideStrategy,
     PipelineOptions,
     SingleOptions,
     Strategy,
@@ -22,8 +21,8 @@ from paratune.config.strategy_sections import (
     strategy_options,
 )
 from paratune.config.task_sections import ClassificationTask
-from paratune.config.traits import Traits, strategy_traits
-from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
+from paratune.config.traits import strategy_traits
+from paratune.planning.constants import Bounded, Constants, UnknownConstant
 from paratune.planning.kinds import KINDS
 from paratune.planning.kinds.replicated import ddp_buckets, exposed_s
 from paratune.planning.machine import Machine, find_machine
@@ -46,7 +45,7 @@ def bert_base(precision: str = "fp32", checkpointing: int | None = None) -> Prof
 
 
 def figures(**values: float) -> Constants:
-    names = {name.replace("__", "."): BoundedConstant(value, value, value) for name, value in values.items()}
+    names = {name.replace("__", "."): Bounded(value, value, value) for name, value in values.items()}
     return Constants(names)
 
 
@@ -78,7 +77,8 @@ def machine(constants: Constants | None = ROUND) -> Machine:
 
 
 def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = None, steps: int = 1) -> PredictionSetup:
-    traits = strategy_traits(strategy.kind, strategy_options(strategy)) or Traits("outside", {})
+    traits = strategy_traits(strategy.kind, strategy_options(strategy))
+    assert traits is not None
     return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
 
 
@@ -189,42 +189,6 @@ def test_zero1_updates_a_share_and_broadcasts_it() -> None:
     num_bytes = 4 * 109_483_778
     assert step["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
     assert step["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)
-
-
-def outside(num_ranks: int, steps: int = 1, ranks_per_node: int | None = None, **traits: Any) -> PredictionSetup:
-    strategy = OutsideStrategy(kind="mine:Mine")
-    return replace(setup(strategy, num_ranks, ranks_per_node, steps), traits=Traits("mine:Mine", {}, **traits))
-
-
-def test_outside_strategy_is_planned_from_its_traits() -> None:
-    num_bytes = 4 * 109_483_778
-    assert terms(outside(1)) == terms(SINGLE)
-    # Nothing is sharded: an all-reduce, 2 (N - 1) / N of the gradients, that no computing hides; the update is whole.
-    whole = terms(outside(4))
-    assert whole["communication_exposed"] == pytest.approx(1.5 * num_bytes / 1e11)
-    assert whole["optimizer"] == pytest.approx(terms(SINGLE)["optimizer"])
-    twice = terms(outside(4, steps=2, reduces_each_micro_step=True))
-    assert twice["communication_exposed"] == pytest.approx(2 * 1.5 * num_bytes / 1e11)
-    # Only moments are sharded: trained weights are gathered after the update, (N - 1) / N of them.
-    moments = terms(outside(4, shards=("optimizer",)))
-    assert moments["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
-    # All is sharded: weights gathered twice, gradients scattered once, each (N - 1) / N.
-    everything = ("weights", "gradients", "optimizer")
-    sharded = terms(outside(4, shards=everything, gathers_per_micro_step=2))
-    assert sharded["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11)
-    # A quarter of the update, whose gradients are divided in a pass of their own.
-    assert sharded["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
-    # On two nodes of 4 with shards within a node: the quarter of the gradients, summed over 2 ranks, crosses a network
-    # of 1e10 bytes/s that the 4 ranks of a node share.
-    grouped = terms(outside(8, ranks_per_node=4, shards=everything, gathers_per_micro_step=2, shards_within_node=True))
-    between = num_bytes / 4 / (1e10 / 4)
-    assert grouped["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11 + between, rel=1e-3)
-
-
-def test_no_time_when_traits_do_not_describe_the_messages() -> None:
-    stages = outside(4, ranks_per_replica=2)
-    assert step_time(StepCase(bert_base(), stages, machine(), JOB))[0] is None
-    assert "mine:Mine" in (step_time(StepCase(bert_base(), stages, machine(), JOB))[1] or "")
 
 
 def test_zero3_gathers_twice_and_reduces_once() -> None:
@@ -416,7 +380,7 @@ def test_interval_follows_the_bounds_of_the_constants() -> None:
     sure = step_time(StepCase(bert_base(), SINGLE, machine(), JOB))[0]
     assert sure is not None
     assert sure.low_s == pytest.approx(sure.total_s) == pytest.approx(sure.high_s)
-    unsure = ROUND.replaced({"product.fp32": BoundedConstant(1e12, 0.5e12, 2e12)})
+    unsure = ROUND.replaced({"product.fp32": Bounded(1e12, 0.5e12, 2e12)})
     step = step_time(StepCase(bert_base(), SINGLE, machine(unsure), JOB))[0]
     assert step is not None
     half = terms(

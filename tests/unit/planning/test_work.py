@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from paratune.planning.constants import BoundedConstant, Constants
+from paratune.planning.constants import Bounded, Constants
 from paratune.planning.trace import Operation, Trace
 from paratune.planning.work import pass_seconds
 
@@ -13,7 +13,7 @@ KNOWN = {"product.fp32": 1e9, "batched.fp32": 1e9, "elementwise": 1e9, "gather":
 
 def on_cpu(values: dict[str, float], *operations: Operation, speedup: float = 1.0) -> float:
     """Return the seconds of a forward pass on a CPU."""
-    constants = Constants({name: BoundedConstant(value, value, value) for name, value in values.items()})
+    constants = Constants({name: Bounded(value, value, value) for name, value in values.items()})
     options = {"launch": "launch.forward", "tf32": False, "is_cuda": False, "threads_speedup": speedup}
     return sum(pass_seconds(dict.fromkeys(operations, 1), constants, **options))
 

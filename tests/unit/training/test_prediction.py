@@ -14,7 +14,7 @@ from paratune.config.load import load_config
 from paratune.config.traits import TRAITS
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
-from paratune.planning.constants import KINDS, BoundedConstant, Constants
+from paratune.planning.constants import KINDS, Bounded, Constants
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.time import REMEDY
 from paratune.precision import POLICIES
@@ -23,7 +23,7 @@ from paratune.training.prediction import prediction_record
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "single.yaml"
 ROUND = {
-    name: BoundedConstant(value, value / 2, value * 2)
+    name: Bounded(value, value / 2, value * 2)
     for name, meaning in KINDS.items()
     for value in (1e-6 if meaning.startswith("seconds") else 1.0 if meaning.startswith(("share", "mea")) else 1e9,)
 }

@@ -1,4 +1,4 @@
-"""The functions of transformers' attention interface that a model's layers call: `paratune_packed`, and those with masks.
+"""Functions of transformers' attention interface, called by layers: `paratune_packed`, and those with masks.
 
 A packed batch is one row (1, T) with the tokens of all rows, and `cu_seqlens` (B + 1,) with the ends of rows. The
 model's forward receives `cu_seqlens` and `max_seqlen` and passes them to every layer.

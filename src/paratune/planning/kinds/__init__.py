@@ -1,6 +1,5 @@
 """The predictions of each kind of strategy: a module for each kind, and the table of all kinds."""
 
-from paratune.planning.kinds.by_traits import BY_TRAITS
 from paratune.planning.kinds.deepspeed import DEEPSPEED
 from paratune.planning.kinds.fsdp import FSDP
 from paratune.planning.kinds.pipeline import PIPELINE
@@ -24,8 +23,7 @@ KINDS: dict[str, PlanFunctions] = {
 
 
 def kind_of(setup: PredictionSetup) -> PlanFunctions:
-    """Return the functions for the strategy of a setup; a strategy from outside is predicted from its traits."""
-    return KINDS.get(setup.strategy.kind, BY_TRAITS)
+    return KINDS[setup.strategy.kind]
 
 
 def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
