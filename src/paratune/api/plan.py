@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,8 @@ def plan(
     overrides: Mapping[str, Any] | None = None,
     *,
     devices: int | Sequence[int] | None = None,
-    device: str | PathLike[str] | None = None,
+    device: str | None = None,
+    network: float | None = None,
     nodes: int | Sequence[int] | None = None,
     strategies: str | Sequence[str] | None = None,
     precision: str | Sequence[str] | None = None,
@@ -50,8 +51,8 @@ def plan(
         config: A YAML file, or the same sections as a mapping, which needs a `run.name`.
         overrides: Values by dotted key that replace those of `config`.
         devices: Numbers of devices; default: 1, 2, 4 and 8.
-        device: Such as a100-40gb or h100-80gb, or a YAML file with a description; default: the machine of `measured`,
-            or this machine.
+        device: Such as a100-40gb or h100-80gb; default: the machine of `measured`, or this machine.
+        network: Gbit/s between nodes, all adapters of a node together; default: 100, with wide intervals.
         nodes: Numbers of nodes; default: as few as the devices need, with 8 devices per node.
         strategies: Such as `["ddp", "zero3", "pipeline:4"]`, where a value sets the first option; or `"all"`.
         precision: Precisions; default: that of `config`.
@@ -71,7 +72,8 @@ def plan(
     """
     options = PlanOptions(
         devices=_listed(devices),
-        device=None if device is None else fspath(device),
+        device=device,
+        network=network,
         nodes=_listed(nodes),
         strategies=_listed(strategies),
         precision=_listed(precision),
@@ -146,6 +148,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
             machine was measured.
     """
     from paratune.api.plan_inputs import machine_of_run
+    from paratune.planning.constants import NETWORK_SHARE, Bounded
     from paratune.planning.machine import find_machine, this_machine
 
     ran_on = [machine_of_run(run) for run in runs]
@@ -157,8 +160,8 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         machine = this_machine()
         if machine.is_cuda and loaded.config.device == "cpu":
             message = (
-                "device: cpu in the configuration, and this machine has a GPU; name a machine: --device KEY or "
-                "FILE.yaml, or set --set device=auto"
+                "device: cpu in the configuration, and this machine has a GPU; name a machine: --device KEY, or "
+                "set --set device=auto"
             )
             raise ConfigError(message, code="device.conflict", key="device")
     others = [other.description for other in ran_on if not other.is_same_kind(machine)]
@@ -166,7 +169,10 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         devices = [machine.description, others[0]]
         message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
         raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
-    return machine if options.price is None else replace(machine, price_per_hour=options.price)
+    if options.network is not None and machine.constants is not None:
+        rate = Bounded(*NETWORK_SHARE).times(options.network * 1e9 / 8)
+        machine = replace(machine, constants=machine.constants.replaced({"network": rate}))
+    return replace(machine, price_per_hour=options.price)
 
 
 def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:

@@ -19,7 +19,8 @@ class PlanOptions:
 
     Args:
         devices: numbers of devices, comma-separated; default: 1,2,4,8
-        device: a100-40gb, h100-80gb, ... or FILE.yaml with a description; default: this machine
+        device: a100-40gb, h100-80gb, ...; default: this machine
+        network: Gbit/s between nodes, all adapters of a node together; default: 100, with wide intervals
         nodes: numbers of nodes, comma-separated; default: as few as the devices need (8 devices per node)
         strategies: comma-separated, such as ddp,zero3,pipeline:4 (a value sets the first option); or all
         precision: comma-separated; default: that of CONFIG
@@ -30,6 +31,7 @@ class PlanOptions:
 
     devices: str | None = None
     device: str | None = None
+    network: float | None = None
     nodes: str | None = None
     strategies: str | None = None
     precision: str | None = None
@@ -52,6 +54,8 @@ def plan_request(options: PlanOptions) -> "PlanRequest":
         for name, value in (("--max-length", options.max_length), ("--rows", options.rows))
         if value is not None and value < 1
     ]
+    if options.network is not None and not 0 < options.network < float("inf"):
+        problems.append(f"--network {options.network}: a rate in Gbit/s is above 0")
     if options.price is not None and not 0 <= options.price < float("inf"):
         problems.append(f"--price {options.price}: the price of a device-hour is at least 0")
     if options.rows is not None and options.max_length is None:

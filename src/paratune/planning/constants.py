@@ -8,7 +8,7 @@ benchmarks/published.yaml; benchmarks/plan_published_202611.md has the accuracy 
 
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from paratune.hardware.devices import ARITHMETICS, DEVICES, Device
@@ -64,11 +64,6 @@ KINDS: Mapping[str, str] = {
     "factor.pipeline": "measured over predicted time of a pipeline's waiting",
 }
 """Meaning of all constants by name."""
-
-
-def communication_factor(shards: Collection[str]) -> str:
-    """Return the factor of a strategy's collectives by `Traits.shards`, which runs with like collectives determine."""
-    return "factor.sharding" if "gradients" in shards else "factor.communication"
 
 
 class UnknownConstant(KeyError):
@@ -211,7 +206,8 @@ _PCIE_SHARE = (0.55, 0.25, 0.8)
 """Share of 16 lanes that is left when devices share them, or messages pass through the host: assumed."""
 _COPY_SHARE = (0.75, 0.4, 0.85)
 """Of 16 lanes, a copy from or to pinned memory: assumed."""
-_NETWORK_SHARE = (0.8, 0.4, 0.95)
+NETWORK_SHARE = (0.8, 0.4, 0.95)
+"""Share of the rate between machines that the owner gives, all adapters of a machine together (--network): assumed."""
 _OTHERS: dict[str, _Bounds] = {
     # Without a rate of the owner: 100 Gbit/s, between 10 Gbit/s Ethernet and four adapters of 200 Gbit/s.
     "network": (12.5e9, 1.25e9, 100e9),
@@ -257,11 +253,8 @@ _OF_A_CPU = {
 """Of one thread of one CPU (benchmarks/plan_time_cpu_202611.md): value, and the factor to both of its bounds."""
 
 
-def assumed_constants(device: Device, network_bytes_per_s: float | None = None) -> Constants | None:
-    """Return the assumed constants of a device without measurements; None if its sheet has no memory bandwidth.
-
-    `network_bytes_per_s` is between machines, all adapters of a machine together; None assumes it with wide bounds.
-    """
+def assumed_constants(device: Device) -> Constants | None:
+    """Return the assumed constants of a device without measurements; None if its sheet has no memory bandwidth."""
     memory = device.memory_bytes_per_s
     if memory is None:
         return None
@@ -278,8 +271,6 @@ def assumed_constants(device: Device, network_bytes_per_s: float | None = None) 
         constants["link"] = link
     if device.pcie_bytes_per_s is not None:
         constants["host_link"] = Bounded(*_COPY_SHARE).times(device.pcie_bytes_per_s)
-    if network_bytes_per_s is not None:
-        constants["network"] = Bounded(*_NETWORK_SHARE).times(network_bytes_per_s)
     return Constants(constants)
 
 

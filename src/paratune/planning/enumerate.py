@@ -44,6 +44,8 @@ ALL = "all"
 """In place of names: `ALL_STRATEGIES`."""
 OWN_STRATEGY = "plans know the strategies of paratune only; measure it: paratune sweep MATRIX --probe"
 _USUAL_RANKS = (1, 2, 4, 8)
+DEVICES_PER_NODE = 8
+"""Of a GPU; processes on a CPU share one node."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def list_options(
             is_redundant = is_single if num_ranks > 1 else not is_single and traits.states_on == "device"
             if is_redundant and not are_named:
                 continue
-            for num_nodes in request.nodes or (min_nodes(num_ranks, machine.devices_per_node),):
+            for num_nodes in request.nodes or (min_nodes(num_ranks, DEVICES_PER_NODE if machine.is_cuda else None),):
                 try:
                     option = _option(job, machine, name, config, traits, num_ranks, num_nodes)
                 except ConfigError as error:  # the model does not take the layout of batches

@@ -1,28 +1,16 @@
-"""The machine of a plan: a listed device, a device file, the machine of a measured run, or that of this process.
-
-A device file is YAML that describes a listed device with other values, or a device that is not listed. No torch.
-"""
+"""The machine of a plan: a listed device, the machine of a measured run, or that of this process. No torch."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from paratune import hardware
 from paratune.base.units import GIB, parse_count
-from paratune.config.problems import Problem
-from paratune.config.section import NonNegative, Positive, PositiveFloat, Section, Text
-from paratune.config.section_file import read_section_file
 from paratune.errors import ConfigError, did_you_mean
-from paratune.hardware.devices import ARITHMETICS, DEVICES, Device, find_device
+from paratune.hardware.devices import DEVICES, Device, find_device
 from paratune.hardware.gpus import describe_gpus
 from paratune.planning.constants import Constants, assumed_constants
-
-_FILE_SUFFIXES = (".yaml", ".yml")
-_GIGA, _TERA, _GIGABIT = 1e9, 1e12, 1e9 / 8
-DEVICES_PER_NODE = 8
-"""Devices of a node if no file states another number."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +20,7 @@ class Machine:
     name: str
     """The requested name, or the name that the driver reports."""
     device: Device | None
-    """From the table or a file; None for a CPU, and for a device of this machine that is not listed."""
+    """From the table; None for a CPU, and for a device of this machine that is not listed."""
     is_cuda: bool
     """Whether ranks compute on accelerators; else on the cores of a CPU."""
     memory_bytes: int | None
@@ -44,8 +32,6 @@ class Machine:
     """Price of one device, in the user's currency."""
     num_cores: float | None = None
     """Cores that the ranks share, for a CPU."""
-    devices_per_node: int | None = None
-    """None for a CPU, whose processes share one node."""
 
     @property
     def has_links(self) -> bool:
@@ -74,63 +60,21 @@ class Machine:
         return self.name if self.num_cores is None else f"{self.name} ({self.num_cores:g} cores)"
 
 
-class PeakTflops(Section):
-    """Peak rate of one device, without sparsity, in 1e12 operations per second."""
-
-    fp64: PositiveFloat | None = None
-    """In float64."""
-    fp32: PositiveFloat | None = None
-    """In float32."""
-    tf32: PositiveFloat | None = None
-    """In TF32."""
-    fp16: PositiveFloat | None = None
-    """In float16, with sums in float32."""
-    bf16: PositiveFloat | None = None
-    """In bfloat16, with sums in float32."""
-
-
-class MachineFile(Section):
-    """A machine; options that are not given have the value of the listed device."""
-
-    name: Text | None = None
-    """Name in tables; the file's name when not given."""
-    device: Text | None = None
-    """A listed device. Without one, memory_gib, memory_gb_per_s and peak_tflops are needed."""
-    memory_gib: PositiveFloat | None = None
-    """Memory of one device, in GiB."""
-    memory_gb_per_s: PositiveFloat | None = None
-    """Bandwidth of its memory, in 1e9 bytes a second."""
-    peak_tflops: PeakTflops | None = None
-    """Peak rate of one device, by arithmetic."""
-    link_gb_per_s: PositiveFloat | None = None
-    """From a device to the others of its machine, one direction, all links together; without it the link is PCIe."""
-    pcie_gb_per_s: PositiveFloat | None = None
-    """Between host and device, one direction, in 1e9 bytes a second."""
-    network_gbit_per_s: PositiveFloat | None = None
-    """Between machines, one direction, all adapters of a machine together, in 1e9 bits a second."""
-    devices_per_node: Positive | None = None
-    """Devices of one node; 8 when not given."""
-    price_per_hour: NonNegative | None = None
-    """Price of one device."""
-
-
 def find_machine(name: str) -> Machine:
-    """Return the machine of a listed device, such as "a100-40gb", or of a YAML file that describes it.
+    """Return the machine of a listed device, such as "a100-40gb".
 
     Raises:
-        ConfigError: The device is not listed, or the file has problems; the text lists them with their lines.
+        ConfigError: The device is not listed.
     """
-    if name.lower().endswith(_FILE_SUFFIXES):
-        return _machine_of_file(Path(name))
     device = find_device(name)
     if device is None:
         asked, keys = name.lower().replace("_", "-"), [device.key for device in DEVICES]
         family = [key for key in keys if key.startswith((f"{asked}-", f"{asked.rpartition('-')[0] or asked}-"))]
         hint = f"; there are {', '.join(family)}" if family else did_you_mean(asked, keys)
-        remedy = "describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) and give its path"
+        remedy = "for another one, give a run on it: --measured RUN"
         text = f"{name} is not a listed device{hint}; listed: {', '.join(keys)}; {remedy}"
         raise ConfigError(text, code="plan.unknown_device", name=name)
-    return _machine_of_device(device, name)
+    return _machine_of_device(device, name, device.memory_bytes)
 
 
 def this_machine() -> Machine:
@@ -150,72 +94,17 @@ def machine_of_node(node: Mapping[str, Any]) -> Machine:
     if gpus := node.get("gpus"):
         name, memory_bytes = gpus[0]["name"], gpus[0]["memory_bytes"]
         if (device := find_device(name)) is not None:
-            return _machine_of_device(device, name, memory_bytes=memory_bytes)
-        return Machine(name, None, True, memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE)
+            return _machine_of_device(device, name, memory_bytes or device.memory_bytes)
+        return Machine(name, None, True, memory_bytes, constants=None)
     sizes = [size for size in (node.get("ram_bytes"), node.get("ram_limit_bytes")) if size]
     memory_bytes = int(min(sizes)) if sizes else None
     cores = node.get("num_usable_cores")
     return Machine(node.get("cpu_model") or "CPU", None, False, memory_bytes, constants=None, num_cores=cores)
 
 
-def _machine_of_device(
-    device: Device, name: str, network_bytes_per_s: float | None = None, memory_bytes: int | None = None
-) -> Machine:
-    return Machine(
-        name=name,
-        device=device,
-        is_cuda=True,
-        memory_bytes=usable_bytes(device, memory_bytes or device.memory_bytes),
-        constants=assumed_constants(device, network_bytes_per_s),
-        devices_per_node=DEVICES_PER_NODE,
-    )
-
-
-def _machine_of_file(path: Path) -> Machine:
-    """Return the machine that a file describes.
-
-    Raises:
-        ConfigError: The file cannot be read, or has problems; the text lists all of them with their lines.
-    """
-    described = read_section_file(path, MachineFile, "a device file", _problems)
-    name, network = described.name or path.stem, described.network_gbit_per_s
-    return replace(
-        _machine_of_device(_device_of_file(described, name), name, None if network is None else network * _GIGABIT),
-        price_per_hour=described.price_per_hour,
-        devices_per_node=described.devices_per_node or DEVICES_PER_NODE,
-    )
-
-
-def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list[Problem]:
-    """Return the problems of values with the right types; combinations are checked only if all options are valid."""
-    described = MachineFile.model_validate(values)
-    name = described.device
-    if name is not None and find_device(name) is None:
-        keys = [device.key for device in DEVICES]
-        message = f"device is {name}, which is not listed{did_you_mean(name, keys)}; listed: {', '.join(keys)}"
-        return [Problem(message, ("device",), code="plan.unknown_device")]
-    missing = [key for key in ("memory_gib", "memory_gb_per_s", "peak_tflops") if getattr(described, key) is None]
-    if is_valid and missing and name is None:
-        text = f"without device, {', '.join(missing)} must be given; or name a listed device"
-        return [Problem(text, code="config.required")]
-    return []
-
-
-def _device_of_file(described: MachineFile, name: str) -> Device:
-    """Return the listed device, or a new one, with the values of the file."""
-    base = find_device(described.device) if described.device is not None else None
-    given: dict[str, Any] = {}
-    if described.memory_gib is not None:
-        given["memory_bytes"] = int(described.memory_gib * GIB)
-    if described.link_gb_per_s is not None:
-        given |= {"link_kind": "nvlink", "link_bytes_per_s": described.link_gb_per_s * _GIGA}
-    for key in ("memory", "pcie"):
-        if (rate := getattr(described, f"{key}_gb_per_s")) is not None:
-            given[f"{key}_bytes_per_s"] = rate * _GIGA
-    for arithmetic in ARITHMETICS if described.peak_tflops is not None else ():
-        if (peak := getattr(described.peak_tflops, arithmetic)) is not None:
-            given[arithmetic] = peak * _TERA
-    return replace(base or Device(name, (), f"{name}, described by its owner", 0), **given)
+def _machine_of_device(device: Device, name: str, memory_bytes: int) -> Machine:
+    usable = usable_bytes(device, memory_bytes)
+    return Machine(name, device, is_cuda=True, memory_bytes=usable, constants=assumed_constants(device))
 
 
 _TOTAL_CAPACITY_GIB = {
@@ -244,12 +133,11 @@ def usable_bytes(device: Device | None, memory_bytes: int) -> int:
 
     Args:
         device: The listed device; None if it is unknown.
-        memory_bytes: Its memory; where it is not the nominal size of the listed device (a machine's file, or a GPU
-            of this machine, whose driver was asked), this number is returned.
+        memory_bytes: Its memory; where it is not the nominal size of the listed device (a GPU of this machine, whose
+            driver was asked), this number is returned.
     """
-    listed = None if device is None else find_device(device.key)
-    if listed is None or memory_bytes != listed.memory_bytes:
+    if device is None or memory_bytes != device.memory_bytes:
         return memory_bytes
-    if listed.key in _TOTAL_CAPACITY_GIB:
-        return int(_TOTAL_CAPACITY_GIB[listed.key][0] * GIB)
+    if device.key in _TOTAL_CAPACITY_GIB:
+        return int(_TOTAL_CAPACITY_GIB[device.key][0] * GIB)
     return int(_OTHER_SHARE * memory_bytes)

@@ -94,7 +94,7 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
             )
     fitting = [prediction for prediction in predictions if prediction.fits]
     if any(prediction.fits is None for prediction in predictions):
-        yield "The memory of the device is unknown, so whether it fits is too: give it in a file (--device FILE.yaml)."
+        yield "The memory of the device is unknown, so whether it fits is too: name a device (--device)."
     elif not fitting and predictions:
         nearest = max(predictions, key=lambda prediction: prediction.room_bytes or 0)
         lacks = f"{format_bytes(-(nearest.room_bytes or 0))} of {format_bytes(nearest.memory.total)}"

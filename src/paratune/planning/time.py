@@ -65,10 +65,7 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
             for variation in constants.variations(used_constants(case, constants))
         ]
     except UnknownConstant as error:
-        return None, (
-            f"{error.args[0]} of {machine.name} is unknown; give it in a file "
-            "(docs/howto/plan.md#a-machine-of-your-own)"
-        )
+        return None, f"{error.args[0]} of {machine.name} is unknown; {REMEDY}"
     # Constants are independent of each other, and so are joint directions: the squares of their shifts add up.
     faster = math.sqrt(math.fsum(max(0.0, -min(pair)) ** 2 for pair in ends))
     slower = math.sqrt(math.fsum(max(0.0, *pair) ** 2 for pair in ends))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from paratune.planning.constants import Constants, communication_factor
+from paratune.planning.constants import Constants
 from paratune.planning.links import Collective, ring_bytes
 from paratune.planning.machine import Machine
 from paratune.planning.profile import Profile
@@ -176,7 +176,8 @@ class Work:
 
     def scaled_communication_s(self, seconds: float) -> float:
         """Return the exposed seconds of collectives times their factor, which measured runs determine."""
-        return seconds * self.constants.value(communication_factor(self.setup.traits.shards), 1.0)
+        factor = "factor.sharding" if "gradients" in self.setup.traits.shards else "factor.communication"
+        return seconds * self.constants.value(factor, 1.0)
 
     def engine_python_s(self, name: str, number: int) -> tuple[float, float]:
         """Return the seconds of an engine's Python in a step that delay its passes, and those that do not.

@@ -156,6 +156,7 @@ def test_the_table_shows_the_options(path: Path, capsys: pytest.CaptureFixture[s
         ({"max_length": 0}, ("cli.out_of_range", "0", "1", "--max-length")),
         ({"rows": 5}, ("cli.out_of_range", "--rows", "--max-length")),
         ({"price": -1.0}, ("cli.out_of_range", "--price", "1.0")),
+        ({"network": 0.0}, ("cli.out_of_range", "--network", "0.0")),
         ({"precision": "bf61"}, ("cli.unknown_name", "--precision", "bf61")),
         ({"precision": "fp16,bf-16"}, ("cli.unknown_name", "--precision", "bf-16", "bf16")),
         ({"device": "a100-40g"}, ("plan.unknown_device", "a100-40gb")),
@@ -244,17 +245,12 @@ def test_a_run_on_a_cpu_gives_times_to_the_options_of_a_plan(
         plan(path, options=options, measured=(tmp_path,))
 
 
-@pytest.mark.parametrize("has_file", [False, True], ids=["name of the driver", "file"])
 def test_a_run_on_an_unlisted_gpu_gives_times_to_the_options_of_a_plan(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], measured_run: Callable[..., Path], has_file: bool
+    path: Path, capsys: pytest.CaptureFixture[str], measured_run: Callable[..., Path]
 ) -> None:
     run = measured_run("a", NODE | {"gpus": [UNLISTED]})
     measured_s = step_ms(read_record(run, "a")) / 1000
-    file = tmp_path / "foo.yaml"
-    file.write_text(
-        "name: NVIDIA Foo 9000\nmemory_gib: 48\nmemory_gb_per_s: 1500\npeak_tflops: {fp32: 19}\nlink_gb_per_s: 50\n"
-    )
-    options = PlanOptions(devices="1,2", strategies="single,ddp", device=str(file) if has_file else None)
+    options = PlanOptions(devices="1,2", strategies="single,ddp")
     assert plan(path, options=options, measured=(run,), json=True) == EXIT_OK
     result = json.loads(capsys.readouterr().out)
     assert result["machine"] == {"name": UNLISTED["name"], "memory_bytes": 48 * 2**30, "price_per_hour": None}

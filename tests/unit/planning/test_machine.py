@@ -1,7 +1,6 @@
-"""Machines: listed devices, device files, and the errors of wrong ones."""
+"""Machines: listed devices, those of recorded nodes, and the error of a device that is not listed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from raised import raises_code
@@ -67,58 +66,6 @@ def test_error_of_an_unlisted_device_lists_all_devices() -> None:
         find_machine("v100ss")
     with raises_code("plan.unknown_device", "a100-40gb, a100-80gb"):
         find_machine("A100")
-
-
-def write(folder: Path, text: str) -> str:
-    path = folder / "mine.yaml"
-    path.write_text(text)
-    return str(path)
-
-
-def test_a_file_changes_a_listed_device(tmp_path: Path) -> None:
-    text = "device: a100-40gb\nmemory_gib: 39.5\nnetwork_gbit_per_s: 200\nprice_per_hour: 1.5\n"
-    machine = find_machine(write(tmp_path, text))
-    assert machine.name == "mine"
-    assert machine.memory_bytes == int(39.5 * GIB)
-    assert machine.constants is not None
-    assert machine.constants["network"].value == pytest.approx(0.8 * 25e9)
-    assert machine.price_per_hour == 1.5
-
-
-def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
-    text = "name: new card\nmemory_gib: 16\nmemory_gb_per_s: 500\npeak_tflops:\n  fp32: 20\nlink_gb_per_s: 100\n"
-    machine = find_machine(write(tmp_path, text))
-    assert machine.constants is not None
-    assert machine.name == "new card"
-    assert machine.constants["product.fp32"].value == pytest.approx(0.8 * 20e12)
-    assert "product.bf16" not in machine.constants
-    assert machine.constants["link"].value == pytest.approx(65e9)
-    assert machine.price_per_hour is None
-
-
-@pytest.mark.parametrize(
-    ("text", "refused"),
-    [
-        ("device: a100-40gb\nmemory_gb: 3\n", ("config.unknown_key", "line 2", "memory_gb", "memory_gi")),
-        ("device: a100-40gb\nmemory_gib: -3\n", ("config.invalid_value", "line 2", "memory_gib", "3", "0")),
-        ("device: a101\n", ("plan.unknown_device", "line 1", "a101")),
-        ("device: t4\npeak_tflops:\n  fp32: fast\n", ("config.invalid_value", "line 3", "peak_tflops.fp32", "fast")),
-        ("device: t4\npeak_tflops:\n  fp8: 3\n", ("config.unknown_key", "line 3", "peak_tflops.fp8")),
-        ("device: t4\npeak_tflops: 3\n", ("config.invalid_value", "line 2", "peak_tflops", "3")),
-        ("memory_gib: 3\n", ("config.required", "memory_gb_per_s", "peak_tflops")),
-        ("- a\n", ("config.not_mapping",)),
-        ("", ("config.required", "memory_gib", "memory_gb_per_s", "peak_tflops")),
-        ("device: [\n", ("config.syntax", "YAML")),
-    ],
-)
-def test_problems_of_a_machine_file_have_lines(tmp_path: Path, text: str, refused: tuple[str, ...]) -> None:
-    with raises_code(*refused):
-        find_machine(write(tmp_path, text))
-
-
-def test_missing_machine_file() -> None:
-    with raises_code("config.file_not_found"):
-        find_machine("nowhere.yaml")
 
 
 def test_a_rank_on_a_cpu_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
