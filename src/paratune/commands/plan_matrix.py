@@ -57,7 +57,14 @@ def plan_matrix(
     with stdout_for_results(), Display(speaks=True).bar("plan", len(cells)) as bar:
         for number, cell in enumerate(cells):
             bar.update(number, cell.name)
-            key = _plan_key(cell)
+            assert cell.loaded is not None
+            # Runs that differ in seed or learning rate are planned once.
+            values = {
+                name: value for name, value in flatten(cell.loaded.values).items() if not name.startswith(_IRRELEVANT)
+            }
+            key = repr(
+                (cell.record.num_processes, cell.record.num_nodes, sorted(values.items(), key=lambda item: item[0]))
+            )
             if key not in plans_by_key:
                 plans_by_key[key] = _plan_of(cell, options, measured, run_code=run_code)
             planned[cell.name] = plans_by_key[key]
@@ -97,13 +104,6 @@ def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[Path], *, run_c
         return {"reason": "; ".join(option.reason for option in plan.impossible)}
     (prediction,) = plan.predictions
     return prediction.as_dict()
-
-
-def _plan_key(cell: Cell) -> str:
-    """Return the settings on which a plan depends: runs that differ in seed or learning rate are planned once."""
-    assert cell.loaded is not None
-    values = {key: value for key, value in flatten(cell.loaded.values).items() if not key.startswith(_IRRELEVANT)}
-    return repr((cell.record.num_processes, cell.record.num_nodes, sorted(values.items(), key=lambda item: item[0])))
 
 
 def _show(name: str, planned: Mapping[str, Mapping[str, Any]]) -> None:

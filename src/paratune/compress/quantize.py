@@ -55,19 +55,6 @@ class _Exported(nn.Module):
         return tuple(getattr(result, name) for name in self._outputs)
 
 
-def require_onnx() -> None:
-    """Raise MissingDependency where a package of the extra `serve` is not installed."""
-    for name in ("onnx", "onnxruntime"):
-        require_installed(name, extra="serve")
-
-
-def batch_inputs(batch: Batch) -> dict[str, Tensor]:
-    """Return the inputs of a padded batch by name."""
-    assert batch.attention_mask is not None
-    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-    return inputs if batch.token_type_ids is None else inputs | {"token_type_ids": batch.token_type_ids}
-
-
 def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
     """Write a model as an ONNX file for any batch size and length.
 
@@ -83,7 +70,9 @@ def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
     Raises:
         ConfigError: The architecture cannot be exported.
     """
-    inputs = batch_inputs(batch)
+    assert batch.attention_mask is not None
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    inputs |= {} if batch.token_type_ids is None else {"token_type_ids": batch.token_type_ids}
     outputs = ("start_logits", "end_logits") if "ForQuestionAnswering" in type(hf).__name__ else ("logits",)
     axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
     axes |= {name: {0: "batch"} for name in outputs}
@@ -269,8 +258,8 @@ def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
             code="quantize.is_onnx",
             target=target,
         )
-    if form != "bf16":
-        require_onnx()
+    for package in () if form == "bf16" else ("onnx", "onnxruntime"):
+        require_installed(package, extra="serve")
 
 
 def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:

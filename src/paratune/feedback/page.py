@@ -27,6 +27,7 @@ from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.reports.text import shorten
 
 FOLDER = "essays"
+FOR_A_PERSON = {True: "yes", False: "no", None: NOT_AVAILABLE}
 _NUM_STRONGEST = 3
 _LIMITS = (
     "The score is that of a model trained on the scores of examiners; it has no information about the writer.",
@@ -74,11 +75,6 @@ def interval_text(calibration: ScoreCalibration, essay: EssayFeedback) -> str:
         first, last = calibration.text(np.ceil(low - 1e-9)), calibration.text(np.floor(high + 1e-9))
         return first if first == last else f"{first} to {last}"
     return f"{low:.1f} to {high:.1f}"
-
-
-def person_text(calibration: ScoreCalibration, essay: EssayFeedback) -> str:
-    """Return whether a person should read an essay, as a cell of a table."""
-    return {True: "yes", False: "no", None: NOT_AVAILABLE}[calibration.is_for_a_person(essay.interval)]
 
 
 def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocument:
@@ -199,7 +195,7 @@ def _essays_table(feedback: ClassFeedback) -> Table:
         lines.append(
             (
                 TableCell(essay_name(essay), link=essay_file(essay)),
-                TableCell(person_text(calibration, essay)),
+                TableCell(FOR_A_PERSON[calibration.is_for_a_person(essay.interval)]),
                 TableCell(calibration.text(essay.predicted), essay.predicted),
                 TableCell(interval_text(calibration, essay)),
                 TableCell(shorten(lowering[-1].text, 60) if lowering else "none"),

@@ -59,11 +59,6 @@ def add_adapter(hf: Any, options: LoraOptions, *, new_weights: tuple[str, ...] =
         parameter.requires_grad_(is_adapter_weight(name) or name in trained)
 
 
-def has_adapter(hf: Any) -> bool:
-    """Return whether `add_adapter` has changed the model."""
-    return hasattr(hf, "peft_config")
-
-
 def is_adapter_weight(name: str) -> bool:
     """Return whether a parameter with this name belongs to the adapter."""
     return ".lora_" in name
@@ -161,7 +156,11 @@ def save_adapter(
     config = _without_modules(hf.peft_config[_NAME])
     # By name: a rank of a pipeline freezes the weights of other ranks.
     trained = [name for name in weights if is_adapter_weight(name) or name in new_weights or not in_body(hf, name)]
-    config.modules_to_save = sorted({_module_to_save(hf, name) for name in trained if not is_adapter_weight(name)})
+    whole = [name for name in trained if not is_adapter_weight(name)]
+    # The modules that PEFT restores: the head as a whole, or a new layer of the encoder.
+    config.modules_to_save = sorted(
+        {name.rpartition(".")[0] if in_body(hf, name) else name.partition(".")[0] for name in whole}
+    )
     config.target_modules = sorted(config.target_modules)  # PEFT has a set, and files are to be the same each time
     config.base_model_name_or_path = base
     config.task_type = "SEQ_CLS" if type(hf).__name__.endswith("ForSequenceClassification") else None
@@ -171,22 +170,10 @@ def save_adapter(
     save_file(state, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
 
 
-def _module_to_save(hf: Any, name: str) -> str:
-    """Return the module that PEFT restores for a weight: the head as a whole, or a new layer of the encoder."""
-    return name.rpartition(".")[0] if in_body(hf, name) else name.partition(".")[0]
+def load_adapter(hf: Any, folder: Path) -> set[str]:
+    """Add a saved adapter to the weights of a model, and replace those that were trained whole; return their names.
 
-
-def saved_adapter_names(folder: Path) -> list[str]:
-    """Return the names, in the model, of the weights in an adapter folder.
-
-    Raises:
-        CheckpointError: The file cannot be read.
-    """
-    return [_name_in_model(key) for key in _read_weights(folder)]
-
-
-def load_adapter(hf: Any, folder: Path) -> None:
-    """Add a saved adapter to the weights of a model, and replace those that were trained whole; nothing of PEFT stays.
+    Nothing of PEFT stays.
 
     Args:
         hf: Model with the head of the task and the weights of the base model.
@@ -211,6 +198,7 @@ def load_adapter(hf: Any, folder: Path) -> None:
     del hf.peft_config  # with it the model counts as one with an adapter
     for name, parameter in hf.named_parameters():  # PEFT froze them
         parameter.requires_grad_(is_trained[name])
+    return set(weights)
 
 
 def _saved_config(folder: Path) -> Any:

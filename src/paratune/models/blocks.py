@@ -165,7 +165,11 @@ def compile_blocks(model: TaskModel) -> None:
     # Above this limit PyTorch silently computes without graphs. Blocks of a class may differ (ModernBERT's first block
     # has no first norm), and each kind needs a graph for its first size and one for others, in training and evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)
-    _report_compilations()
+    # The hang watchdog gets each compilation: PyTorch compiles inside a forward or backward pass, for minutes.
+    handler = torch._dynamo.callback.callback_handler
+    if _begin_compilation not in handler.start_callbacks:
+        handler.register_start_callback(_begin_compilation)
+        handler.register_end_callback(_end_compilation)
     compiled = {kind: torch.compile(kind.forward) for kind in {type(block) for block in blocks}}
     for block in blocks:
         block.forward = MethodType(compiled[type(block)], block)
@@ -173,14 +177,6 @@ def compile_blocks(model: TaskModel) -> None:
 
 _current = ExitStack()
 """The context `working` of the compilation that is running."""
-
-
-def _report_compilations() -> None:
-    """Report each compilation to the hang watchdog: PyTorch compiles inside a forward or backward pass, for minutes."""
-    handler = torch._dynamo.callback.callback_handler
-    if _begin_compilation not in handler.start_callbacks:
-        handler.register_start_callback(_begin_compilation)
-        handler.register_end_callback(_end_compilation)
 
 
 def _begin_compilation(_: object) -> None:

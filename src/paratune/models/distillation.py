@@ -7,9 +7,8 @@ temperature and the factor T^2; Ba and Caruana, Do Deep Nets Really Need to be D
 squared difference of logits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,34 +42,20 @@ def distilled(objective: Objective, distil: Distil, task_kind: str) -> Objective
     so that it can be compared with that of a model without teachers.
     `distil` gives the weight w, the distance and the temperature.
     """
-    distance: Callable[[Tensor, Tensor], Tensor] = _squared_difference
-    if distance_of(distil, task_kind) == "kl":
-        distance = partial(_divergence, temperature=distil.temperature or DEFAULT_TEMPERATURE)
-    row_losses = partial(_row_losses, task_losses=objective.row_losses, distance=distance, weight=distil.weight)
+    is_divergence = distance_of(distil, task_kind) == "kl"
+    temperature, weight = distil.temperature or DEFAULT_TEMPERATURE, distil.weight
+
+    def distances(outputs: Tensor, teacher: Tensor) -> Tensor:
+        if not is_divergence:
+            return (outputs - teacher).square().mean(dim=-1)
+        # T^2 KL(teacher || student), where the teacher has probabilities at temperature T.
+        log_student_BC = functional.log_softmax(outputs / temperature, dim=-1)
+        return temperature**2 * functional.kl_div(log_student_BC, teacher, reduction="none").sum(dim=-1)
+
+    def row_losses(outputs: Tensor, batch: Batch) -> Tensor:
+        if batch.teacher is None:
+            return objective.row_losses(outputs, batch)
+        distance_B = distances(outputs, batch.teacher.to(outputs.dtype))
+        return distance_B if weight == 1 else (1 - weight) * objective.row_losses(outputs, batch) + weight * distance_B
+
     return replace(objective, row_losses=row_losses)
-
-
-def _row_losses(
-    outputs: Tensor,
-    batch: Batch,
-    *,
-    task_losses: Callable[[Tensor, Batch], Tensor],
-    distance: Callable[[Tensor, Tensor], Tensor],
-    weight: float,
-) -> Tensor:
-    if batch.teacher is None:
-        return task_losses(outputs, batch)
-    distance_B = distance(outputs, batch.teacher.to(outputs.dtype))
-    return distance_B if weight == 1 else (1 - weight) * task_losses(outputs, batch) + weight * distance_B
-
-
-def _divergence(outputs: Tensor, probabilities: Tensor, *, temperature: float) -> Tensor:
-    """Return T^2 KL(teacher || student), (B,), where `probabilities` are those of the teacher at temperature T."""
-    log_student_BC = functional.log_softmax(outputs / temperature, dim=-1)
-    divergence_BC = functional.kl_div(log_student_BC, probabilities, reduction="none")
-    return temperature**2 * divergence_BC.sum(dim=-1)
-
-
-def _squared_difference(outputs: Tensor, teacher: Tensor) -> Tensor:
-    """Return the squared difference, (B,), as a mean over outputs."""
-    return (outputs - teacher).square().mean(dim=-1)

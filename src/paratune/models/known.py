@@ -13,6 +13,7 @@ tokens), from which its training continued; AiBERTa is BERT-base with 20,000 tok
 from typing import Any
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 _ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 _DEBERTA = {
     "vocab_size": 128100,
@@ -41,21 +42,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "roberta-large": {"model_type": "roberta", **_ROBERTA, **_LARGE},
     "xlm-roberta-base": {"model_type": "xlm-roberta", **_ROBERTA, "vocab_size": 250002},
     "xlm-roberta-large": {"model_type": "xlm-roberta", **_ROBERTA, "vocab_size": 250002, **_LARGE},
-    "albert-base-v2": {
-        "model_type": "albert",
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
-    "google/electra-base-discriminator": {
-        "model_type": "electra",
-        "embedding_size": 768,
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
-    "microsoft/deberta-v3-base": {"model_type": "deberta-v2", **_DEBERTA, "hidden_size": 768, "num_hidden_layers": 12,
-                                  "num_attention_heads": 12, "intermediate_size": 3072},
+    "albert-base-v2": {"model_type": "albert", **_BASE},
+    "google/electra-base-discriminator": {"model_type": "electra", "embedding_size": 768, **_BASE},
+    "microsoft/deberta-v3-base": {"model_type": "deberta-v2", **_DEBERTA, **_BASE, "num_hidden_layers": 12},
     "microsoft/deberta-v3-large": {"model_type": "deberta-v2", **_DEBERTA, **_LARGE},
     "microsoft/deberta-v2-xlarge": {"model_type": "deberta-v2", **_DEBERTA, **_CONVOLUTION, **_XLARGE,
                                     "num_hidden_layers": 24},

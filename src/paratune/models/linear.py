@@ -4,7 +4,6 @@ PyTorch computes float32 products by MKL, which is slow on AMD processors. oneDN
 calls it), is 1.06 to 1.3 times as fast for the shapes of BERT, in forward and for the gradient of the input. For the
 gradient of the weight it is not faster, and MKL stays (benchmarks/linear.py). The arithmetic is the same.
 
-Dimensions: `K` input features, `N` output features.
 """
 
 from functools import cache
@@ -28,7 +27,8 @@ class OneDnnLinear(nn.Linear):
     """`nn.Linear` with oneDNN for large float32 products on the CPU; under autocast the same as `nn.Linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if self._is_small(input):  # checked first, because the overhead of Python matters for small products
+        # Small products first, because the overhead of Python matters for them. Wide layers always use oneDNN.
+        if self.out_features < NARROW and self.in_features < NARROW and input.numel() * self.out_features < SMALL:
             return functional.linear(input, self.weight, self.bias)
         weight = self.weight
         is_plain = input.dtype == weight.dtype == torch.float32 and input.device.type == weight.device.type == "cpu"
@@ -38,11 +38,6 @@ class OneDnnLinear(nn.Linear):
             return _product(input, weight, self.bias)
         out: Tensor = _Linear.apply(input, weight, self.bias)  # type: ignore[no-untyped-call]
         return out
-
-    def _is_small(self, input: Tensor) -> bool:
-        """Return whether a product is too small for oneDNN. Both dimensions count, as wide layers always use oneDNN."""
-        N, K = self.out_features, self.in_features
-        return N < NARROW and K < NARROW and input.numel() * N < SMALL
 
 
 def use_onednn(module: nn.Module) -> int:

@@ -22,7 +22,7 @@ from paratune.base.text import listing
 from paratune.base.token_ids import num_token_ids
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, ParatuneError, coded
-from paratune.models.adapters import add_adapter, load_adapter, saved_adapter_names
+from paratune.models.adapters import add_adapter, load_adapter
 from paratune.models.config import load_config, require_pooling
 from paratune.models.locate import (
     adapter_folder,
@@ -245,8 +245,7 @@ def _build(
     if own_class is not None:
         set_initial_values(hf, new, seed)
     if folder is not None:
-        load_adapter(hf, folder)
-        new = tuple(sorted(set(new) - set(saved_adapter_names(folder))))
+        new = tuple(sorted(set(new) - load_adapter(hf, folder)))
     _check_body(hf, new, model.name)
     if head_must_exist and not model.trust_remote_code:
         _check_class(hf, auto_class, model.name)

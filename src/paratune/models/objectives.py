@@ -152,13 +152,11 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 def pooled(objective: Objective, pooling: SamplePooling) -> Objective:
     """Return an objective whose outputs of sequences, (Q, C), are pooled over each sample, (B, C), before the loss."""
-    return replace(objective, outputs=partial(_pooled_outputs, outputs=objective.outputs, pooling=pooling))
 
+    def outputs(model_output: Any, batch: Batch) -> Tensor:
+        return pool_sequences(at_least_float32(objective.outputs(model_output, batch)), batch, pooling)
 
-def _pooled_outputs(
-    model_output: Any, batch: Batch, *, outputs: Callable[[Any, Batch], Tensor], pooling: SamplePooling
-) -> Tensor:
-    return pool_sequences(at_least_float32(outputs(model_output, batch)), batch, pooling)
+    return replace(objective, outputs=outputs)
 
 
 def own_loss(objective: Objective, name: str, options: Mapping[str, Any]) -> Objective:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paratune.base.atomic import replace_folder
 from paratune.errors import CheckpointError, ConfigError
-from paratune.models.adapters import has_adapter, merged_weights, save_adapter
+from paratune.models.adapters import merged_weights, save_adapter
 from paratune.models.load import ADAPTER_LABELS
 from paratune.models.locate import file_records
 from paratune.models.task_model import TaskModel
@@ -147,7 +147,7 @@ def save_model(
                 save_adapter(temporary, model.hf, state, base=adapter_base_model, new_weights=model.new_weights)
                 task = {**task, ADAPTER_LABELS: list(model.hf.config.id2label.values())}
             else:
-                whole = merged_weights(model.hf, state) if has_adapter(model.hf) else state
+                whole = merged_weights(model.hf, state) if hasattr(model.hf, "peft_config") else state
                 model.hf.save_pretrained(temporary, state_dict=whole)
             task = {**task, **save_tokenizer(temporary, tokenizer, task.get("max_length"))}
             if (modules := sentence_modules(task)) is not None:

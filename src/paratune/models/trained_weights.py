@@ -104,15 +104,3 @@ def layer_rate_factors(model: TaskModel, layer_decay: float) -> dict[str, float]
     depths, blocks = layer_depths(model), find_blocks(model.hf)
     require_blocks(blocks, "train.layer_decay", layer_decay)
     return {f"hf.{name}": layer_decay ** (len(blocks) + 1 - depth) for name, depth in depths.items()}
-
-
-def select_trained(model: TaskModel, train: Train | None) -> dict[str, float]:
-    """Freeze weights and return the factors of the learning rate, as `train` asks; None trains all alike.
-
-    Raises:
-        ConfigError: As `freeze_weights` and `layer_rate_factors`.
-    """
-    if train is None:
-        return {}
-    freeze_weights(model, train)
-    return layer_rate_factors(model, train.layer_decay)

@@ -23,13 +23,13 @@ from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.config.traits import Traits
 from paratune.models.blocks import checkpoint_blocks, shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
-from paratune.models.trained_weights import select_trained
+from paratune.models.trained_weights import freeze_weights, layer_rate_factors
 from paratune.planning.build import build_model
 from paratune.planning.shims import (
+    CountedDropout,
     Kernels,
     PackedAttention,
     PackedAttentionOnCpu,
-    count_cheap_dropout,
     count_packed_attention,
 )
 from paratune.planning.timeline import Timeline
@@ -220,7 +220,10 @@ def profile(
     def run() -> Profile:
         trace = Trace(CUDA_ROUNDING if on_cuda else 1)
         model = build_model(hf_config, task, precision, attention, model_options)
-        factors = select_trained(model, train)
+        factors: dict[str, float] = {}
+        if train is not None:
+            freeze_weights(model, train)
+            factors = layer_rate_factors(model, train.layer_decay)
         if activation_checkpointing is not None:
             checkpoint_blocks(find_blocks(model), activation_checkpointing)
         model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
@@ -230,7 +233,10 @@ def profile(
         for tensor in known_tensors:
             trace.hold(tensor, is_base=True)
         if not on_cuda:
-            count_cheap_dropout(model, trace.count)
+            for module in model.modules():
+                if type(module) is nn.Dropout:
+                    module.__class__ = CountedDropout
+                    module.count = trace.count  # type: ignore[assignment]
         attend = attention_of(shape.lengths, trace.count)
         if entry is not None and entry.shortens and activation_checkpointing is None:
             shorten_last_layer(find_blocks(model)[-1], attend.first)

@@ -267,14 +267,6 @@ class CountedDropout(nn.Dropout):
         return out
 
 
-def count_cheap_dropout(module: nn.Module, count: Count) -> None:
-    """Make every `nn.Dropout` inside a module a `CountedDropout`."""
-    for child in module.modules():
-        if type(child) is nn.Dropout:
-            child.__class__ = CountedDropout
-            child.count = count  # type: ignore[assignment]
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: Count) -> Tensor:

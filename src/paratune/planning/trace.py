@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -227,7 +227,7 @@ def _meta_counts_as_tracing() -> Iterator[None]:
     modules = [(name, module) for name, module in list(sys.modules.items()) if name.startswith("transformers.")]
     originals = [(module, vars(module)[_IS_TRACING]) for _, module in modules if _IS_TRACING in vars(module)]
     for module, original in originals:
-        setattr(module, _IS_TRACING, _or_is_meta(original))
+        setattr(module, _IS_TRACING, partial(_is_tracing, original))
     try:
         yield
     finally:
@@ -235,8 +235,5 @@ def _meta_counts_as_tracing() -> Iterator[None]:
             setattr(module, _IS_TRACING, original)
 
 
-def _or_is_meta(original: Callable[..., bool]) -> Callable[..., bool]:
-    def is_tracing(tensor: Any = None) -> bool:
-        return (isinstance(tensor, Tensor) and tensor.is_meta) or original(tensor)
-
-    return is_tracing
+def _is_tracing(original: Callable[..., bool], tensor: Any = None) -> bool:
+    return (isinstance(tensor, Tensor) and tensor.is_meta) or original(tensor)

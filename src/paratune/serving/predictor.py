@@ -107,11 +107,6 @@ def _check_value(number: int, key: str, value: Any, *, is_words: bool, max_chars
         raise DataError(message, code="serve.value", row=number, column=key) from error
 
 
-def as_table(rows: list[Row]) -> pa.Table:
-    """Return rows with the same columns as a table."""
-    return pa.table({name: [row[name] for row in rows] for name in rows[0]})
-
-
 log = logging.getLogger(__name__)
 
 _SOURCE = "the request"
@@ -161,7 +156,8 @@ class Predictor:
         Raises:
             DataError: A row has no text, or its tokens cannot be used.
         """
-        split = self._reader.read(_SOURCE, as_table(rows), require_labels=False, is_cached=False)
+        table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+        split = self._reader.read(_SOURCE, table, require_labels=False, is_cached=False)
         without = np.setdiff1d(np.arange(len(rows)), split.samples.rows).tolist()
         if without:
             message = f"rows without a text that the model can read: {first_rows(without)}"

@@ -26,7 +26,7 @@ from paratune.config.task_sections import (
 from paratune.models.blocks import checkpoint_blocks
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.models.trained_weights import select_trained
+from paratune.models.trained_weights import freeze_weights
 from paratune.planning.build import build_model
 from paratune.planning.profile import Shape, profile
 from paratune.planning.states import unsharded
@@ -160,7 +160,8 @@ def kept_by_task(config: Any, lengths: tuple[int, ...], task: Task, auto_class: 
     model = TaskModel(getattr(transformers, auto_class).from_config(config), task.kind).train()
     model.head_takes_labelled = task.kind == "mlm"
     use_cheap_dropout(model)
-    select_trained(model, options.get("train"))
+    if train := options.get("train"):
+        freeze_weights(model, train)
     if every := options.get("activation_checkpointing"):
         checkpoint_blocks(find_blocks(model), every)
     batch = batch_of(lengths, task)
