@@ -77,7 +77,7 @@ def plan_request(options: PlanOptions) -> "PlanRequest":
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...]:
-    """Return the numbers of a comma-separated list, each at least 1 and named once."""
+    """Return the numbers of a comma-separated list, each at least 1, and once."""
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]
@@ -87,9 +87,4 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
             raise ConfigError(
                 f"{message}; for example {option} 1,2,4,8", code="cli.invalid_value", option=option, word=word
             )
-    numbers = tuple(map(int, words))
-    repeated = [number for number in numbers if numbers.count(number) > 1]
-    if repeated:
-        message = f"{option} {text!r} names {repeated[0]} twice; name each once"
-        raise ConfigError(message, code="cli.named_twice", option=option)
-    return numbers
+    return tuple(dict.fromkeys(map(int, words)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
-from paratune.config.batch_size import ResolvedBatch
+from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.candidates import strategy_section
 from paratune.config.check import check
 from paratune.config.feasibility.rules import Ranks, Target, reasons_against
@@ -15,6 +15,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
+from paratune.config.task_sections import group_size
 from paratune.config.traits import Traits, strategy_traits
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
@@ -90,7 +91,8 @@ class JobOption:
 class Impossible:
     """An impossible combination."""
 
-    name: str
+    strategy: str
+    """As `JobOption.name`."""
     precision: str
     num_ranks: int | None
     """None if it is impossible with any number."""
@@ -181,7 +183,8 @@ def _option(
     if reasons:
         sentence, codes = "; ".join(reason.message for reason in reasons), (reason.code for reason in reasons)
         return Impossible(name, config.precision, num_ranks, sentence, tuple(codes))
-    sizes = job.sizes(config.batch, traits, num_ranks)
+    width = num_ranks // traits.ranks_per_replica
+    sizes = resolve_batch(config.batch, traits, data_world_size=width, group_size=group_size(config.task))
     layout = job.layout(traits, is_cuda=machine.is_cuda)
     return JobOption(
         name, config, option_setup(config, traits, sizes, layout, num_ranks, num_ranks // num_nodes), sizes, layout

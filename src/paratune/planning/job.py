@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paratune.batch.packing import rounded_size
-from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.sections import BatchSize, Config, ModelOptions
-from paratune.config.task_sections import MaskedLMTask, Task, group_size
+from paratune.config.sections import Config, ModelOptions
+from paratune.config.task_sections import MaskedLMTask, Task
 from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
 from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
@@ -54,36 +53,14 @@ class PlannedJob:
     sequences: Lengths = field(default_factory=lambda: assumed_lengths(1))
     """Numbers of sequences of the samples of the training split."""
 
-    @property
-    def labelled_share(self) -> float:
-        """Share of the tokens with a label in a masked LM; unused for other tasks."""
-        task = self.config.task
-        return task.mask_probability if isinstance(task, MaskedLMTask) else 1.0
-
-    def steps_per_epoch(self, global_batch_size: int) -> int | None:
-        """Return the optimizer steps of an epoch, or None if the number of samples is unknown."""
-        return None if self.num_samples is None else steps_per_epoch(self.num_samples, global_batch_size)
-
     def num_steps(self, global_batch_size: int) -> int | None:
         """Return the optimizer steps of the run, or None if they depend on data that was not read."""
         if self.config.train.max_steps is not None:
             return self.config.train.max_steps
-        per_epoch = self.steps_per_epoch(global_batch_size)
+        if self.num_samples is None:
+            return None
         assert self.config.train.epochs is not None
-        return None if per_epoch is None else max(1, round(self.config.train.epochs * per_epoch))
-
-    def sizes(self, batch: BatchSize, traits: Traits, num_ranks: int) -> ResolvedBatch:
-        """Return the micro-batch size and number of micro-batches of a rank.
-
-        Raises:
-            ConfigError: The global batch cannot be divided among the ranks.
-        """
-        return resolve_batch(
-            batch,
-            traits,
-            data_world_size=num_ranks // traits.ranks_per_replica,
-            group_size=group_size(self.config.task),
-        )
+        return max(1, round(self.config.train.epochs * steps_per_epoch(self.num_samples, global_batch_size)))
 
     def layout(self, traits: Traits, *, is_cuda: bool) -> BatchLayout:
         """Return the layout of batches that the training would choose.
@@ -137,13 +114,15 @@ class PlannedJob:
         return max(1, round(num_samples * self.sequences.mean))
 
     def _shape(self, rows: int, length: int, layout: BatchLayout) -> Shape:
+        task = self.config.task
+        share = task.mask_probability if isinstance(task, MaskedLMTask) else 1.0  # of tokens with a label
         if layout.kind == "packed":
             if layout.rounds:
                 length = -(-rounded_size(rows * length) // rows)
-            return Shape((length,) * rows, layout="packed", labelled_share=self.labelled_share)
+            return Shape((length,) * rows, layout="packed", labelled_share=share)
         # One row is shorter: without padding a model uses no mask and calls another kernel.
         lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
-        return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
+        return Shape(lengths, layout="padded", labelled_share=share)
 
 
 def find_packing(

@@ -1,11 +1,10 @@
 """The output of `paratune plan`: tables of memory and time, impossible options with reasons, and advice."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -114,17 +113,7 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
 
 _NAME_SHARE = 5
 """A strategy's name that is wider than the table's width divided by this number is broken into lines."""
-_WIDE = 1000
-"""Characters with room for every table."""
 SCHEMA_VERSION = 1
-_PARTS = {
-    "states": ("weights", "gradients", "optimizer", "update", "buffers"),
-    "activations": ("activations", "cast_weights", "batch"),
-    "gathered, sent": ("gathered_weights", "communication"),
-    "CUDA": ("context", "nccl", "workspaces", "fragmentation"),
-    "process": ("process",),
-}
-"""The terms of memory that each column of a wide table sums up."""
 _TEXTS = {"strategy", "precision", "fits"}
 """Columns that are aligned to the left."""
 
@@ -167,16 +156,7 @@ class Plan:
             "schema_version": SCHEMA_VERSION,
             **(self.about or {}),
             "options": [prediction.as_dict() for prediction in self.predictions],
-            "impossible": [
-                {
-                    "strategy": rejected.name,
-                    "precision": rejected.precision,
-                    "num_ranks": rejected.num_ranks,
-                    "reason": rejected.reason,
-                    "codes": list(rejected.codes),
-                }
-                for rejected in self.impossible
-            ],
+            "impossible": [asdict(rejected) for rejected in self.impossible],
             "recommended": None if self.recommended is None else self.predictions.index(self.recommended),
             "advice": list(self.advice),
             "notes": list(self.notes),
@@ -187,12 +167,9 @@ class Plan:
             yield Text(plain(line))
         yield Text()
         keys = self._keys(options.max_width // _NAME_SHARE)
-        for columns, parts in ((self._memory_columns(), self._parts()), (self._time_columns(), {})):
-            table = self._table({**keys, **columns, **parts})
-            if Measurement.get(console, options.update(max_width=_WIDE), table).maximum > options.max_width:
-                table = self._table({**keys, **columns})
+        for columns in (self._memory_columns(), self._time_columns()):
             if columns:
-                yield table
+                yield self._table({**keys, **columns})
                 yield Text()
         for sentence in impossible_lines(self.impossible):
             yield Text(plain(f"not possible: {sentence}"), style="yellow")
@@ -247,14 +224,6 @@ class Plan:
                 columns.setdefault(name, []).append(text)
         return columns
 
-    def _parts(self) -> dict[str, list[str]]:
-        sums = {
-            name: [sum(each.memory.terms.get(term, 0) for term in terms) for each in self.predictions]
-            for name, terms in _PARTS.items()
-        }
-        sums["on the host"] = [prediction.memory.host_total for prediction in self.predictions]
-        return {name: [format_bytes(size) for size in sizes] for name, sizes in sums.items() if any(sizes)}
-
     def _time_columns(self) -> dict[str, list[str]]:
         columns = {
             "step": [_seconds_text(prediction.step) for prediction in self.predictions],
@@ -268,7 +237,7 @@ def impossible_lines(impossible: Sequence[Impossible]) -> list[str]:
     """Return a line for each reason, with all options that are impossible for this reason."""
     by_reason: dict[str, dict[str, list[int]]] = {}
     for rejected in impossible:
-        numbers = by_reason.setdefault(rejected.reason, {}).setdefault(rejected.name, [])
+        numbers = by_reason.setdefault(rejected.reason, {}).setdefault(rejected.strategy, [])
         if rejected.num_ranks is not None and rejected.num_ranks not in numbers:
             numbers.append(rejected.num_ranks)
     lines = []

@@ -76,7 +76,6 @@ def test_the_plan_of_a_mapping_is_that_of_the_command(
     [
         ({"devices": 0}, ("cli.invalid_value", "--devices", "0")),
         ({"devices": 2.5}, ("cli.invalid_value", "--devices", "2.5")),
-        ({"devices": [1, 2, 1]}, ("cli.named_twice", "--devices")),
         ({"nodes": [1.5]}, ("cli.invalid_value", "--nodes", "1.5")),
         ({"precision": ["bf61"]}, ("cli.unknown_name", "--precision", "bf61")),
         ({"rows": 5}, ("cli.out_of_range", "--rows", "--max-length")),

@@ -151,7 +151,6 @@ def test_the_table_shows_the_options(path: Path, capsys: pytest.CaptureFixture[s
         ({"devices": "0"}, ("cli.invalid_value", "--devices", "0", "1,2,4,8")),
         ({"devices": "1,a"}, ("cli.invalid_value", "--devices", "1,a")),
         ({"devices": ""}, ("cli.invalid_value", "--devices", ": ")),
-        ({"devices": "2,4,2"}, ("cli.named_twice", "--devices", "2,4,2")),
         ({"nodes": "0"}, ("cli.invalid_value", "--nodes", "0", "1,2,4,8")),
         ({"max_length": 0}, ("cli.out_of_range", "0", "1", "--max-length")),
         ({"rows": 5}, ("cli.out_of_range", "--rows", "--max-length")),

@@ -58,13 +58,13 @@ def test_single_is_for_one_device_and_the_others_for_several() -> None:
 def test_named_strategies_are_tried_with_all_numbers_of_devices() -> None:
     options, impossible = ways(strategies=("single", "ddp"))
     assert ("ddp", 1, 32, 1) in described(options)
-    assert [(rejected.name, rejected.num_ranks) for rejected in impossible] == [("single", 2), ("single", 4)]
+    assert [(rejected.strategy, rejected.num_ranks) for rejected in impossible] == [("single", 2), ("single", 4)]
     assert impossible[0].codes == ("strategy.too_many_ranks",)
 
 
 def test_all_strategies_can_be_named() -> None:
     options, impossible = ways(strategies=(ALL,), num_ranks=(4,))
-    named = {option.name for option in options} | {rejected.name for rejected in impossible}
+    named = {option.name for option in options} | {rejected.strategy for rejected in impossible}
     assert named == set(ALL_STRATEGIES) - {"single"}
     assert [rejected.codes for rejected in impossible] == [("strategy.single_group",)]
 
@@ -138,7 +138,7 @@ def test_weights_of_16_bits_are_a_separate_option() -> None:
     pass_dtypes = {(option.name, option.setup.precision.name): option.setup.precision.pass_dtype for option in options}
     half = torch.bfloat16
     assert pass_dtypes == {(names[0], "bf16"): None, (names[0], "fp32"): None, **{(n, "bf16"): half for n in names[1:]}}
-    assert [rejected.name for rejected in impossible] == list(names[1:])
+    assert [rejected.strategy for rejected in impossible] == list(names[1:])
     assert all("strategy.param_dtype: bf16 needs precision: bf16" in rejected.reason for rejected in impossible)
 
 

@@ -44,15 +44,14 @@ def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1
 
 def test_steps_are_counted_as_the_training_does() -> None:
     job = make_job(overrides=("train.epochs=2.5",))
-    assert job.steps_per_epoch(32) == 4  # 100 rows: three whole batches and one of four
-    assert job.num_steps(32) == 10
+    assert job.num_steps(32) == 10  # 100 rows: three whole batches and one of four in each epoch
     capped = make_job(overrides=("train.epochs=null", "train.max_steps=7"))
     assert capped.num_steps(32) == 7
 
 
 def test_steps_of_an_epoch_are_unknown_without_data() -> None:
     job = make_job(max_length=64, overrides=("train.epochs=2",))
-    assert (job.steps_per_epoch(32), job.num_steps(32)) == (None, None)
+    assert job.num_steps(32) is None
 
 
 def test_packed_rows_are_counted_by_their_tokens() -> None:

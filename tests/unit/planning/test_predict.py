@@ -235,9 +235,6 @@ def test_a_plan_is_plain_data_and_a_table(capsys: pytest.CaptureFixture[str]) ->
         assert (
             "The peak memory of ddp on 4 devices, fp32, micro-batches of 8 is activations 8 GiB, weights 1 GiB" in words
         )
-        # Details, for which 80 columns have no room; a column without an amount is left out.
-        assert ("states" in text) == ("CUDA" in text) == (width == 160)
-        assert "gathered" not in text
 
 
 def test_impossible_options_are_grouped_by_reason() -> None:
