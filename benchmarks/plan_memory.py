@@ -50,7 +50,7 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     from paratune.hardware import peak_memory_bytes
     from paratune.planning.memory import peak
     from paratune.planning.profile import Shape, profile
-    from paratune.planning.setup import PredictionSetup
+    from paratune.planning.states import PredictionSetup
     from paratune.precision import POLICIES
 
     task = ClassificationTask(kind="classification", labels=["no", "yes"])

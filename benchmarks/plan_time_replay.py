@@ -28,7 +28,7 @@ from paratune.planning.build import build_model
 from paratune.planning.constants import assumed_cpu_constants
 from paratune.planning.machine import Machine
 from paratune.planning.profile import Shape, profile
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.planning.time import MeasuredStep, refit, step_time
 from paratune.planning.work import StepCase
 from paratune.precision import POLICIES

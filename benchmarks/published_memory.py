@@ -21,8 +21,7 @@ from paratune.planning.memory import CONTEXT_BYTES, MAX_FRAGMENTED, step_allocat
 from paratune.planning.predict import Profiles
 from paratune.planning.shims import Kernels
 from paratune.planning.states import EngineInputs
-from paratune.planning.timeline import Timeline
-from paratune.planning.trace import CUDA_ROUNDING, Trace, on_meta
+from paratune.planning.trace import CUDA_ROUNDING, Timeline, Trace, on_meta
 
 WORKSPACE_BYTES = {True: 4096 * 8 * 1024, False: 2 * 4096 * 1024 + 8 * 16 * 1024}
 """cuBLAS's workspace per thread on Hopper, and on older devices: `parseChosenWorkspaceSize` of PyTorch."""

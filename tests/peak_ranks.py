@@ -30,7 +30,7 @@ from paratune.config.traits import strategy_traits
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.planning.trace import Trace
 from paratune.precision import POLICIES, Precision
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place

@@ -18,7 +18,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.planning.memory import peak_of_rank
 from paratune.planning.profile import Shape, profile
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.strategies import strategy_class
 
 from .setting import Check, Figures, Setting, hold, largest_difference

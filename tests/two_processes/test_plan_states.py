@@ -19,8 +19,7 @@ from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import strategy_traits
 from paratune.planning.kinds import states_of_rank
 from paratune.planning.profile import Profile, Shape, profile
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States
+from paratune.planning.states import PredictionSetup, States
 from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.planning.kinds import step_transfers
 from paratune.planning.profile import Shape, profile
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.planning.work import Transfer
 from paratune.precision import POLICIES
 

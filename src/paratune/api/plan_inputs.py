@@ -20,8 +20,7 @@ from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
     from paratune.config.sections import Config
-    from paratune.planning.job import PlannedJob
-    from paratune.planning.lengths import Lengths
+    from paratune.planning.job import Lengths, PlannedJob
     from paratune.planning.machine import Machine
     from paratune.planning.time import MeasuredStep
 
@@ -49,8 +48,7 @@ def make_job(
         ParatuneError: The model or the data cannot be read.
     """
     from paratune.models.config import num_positions
-    from paratune.planning.job import PlannedJob, find_packing
-    from paratune.planning.lengths import assumed_lengths
+    from paratune.planning.job import PlannedJob, assumed_lengths, find_packing
 
     config, read = loaded.config, importable_parts(loaded.config)
     hf_config = _model_config(read.model)
@@ -132,7 +130,7 @@ def _read_lengths(config: "Config") -> tuple["Lengths", "Lengths"]:
     Raises:
         ParatuneError: The split cannot be read.
     """
-    from paratune.planning.lengths import lengths_of_rows
+    from paratune.planning.job import lengths_of_rows
     from paratune.tasks import make_recipe
 
     try:

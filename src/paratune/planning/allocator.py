@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paratune.base.units import MIB
-from paratune.planning.timeline import Timeline, rounded
+from paratune.planning.trace import Timeline, rounded
 
 _MIN_BLOCK = 512
 _SMALL_SIZE, _SMALL_SEGMENT = MIB, 2 * MIB

@@ -22,7 +22,7 @@ from paratune.errors import ConfigError
 from paratune.models.packed import BatchLayout
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.precision import POLICIES
 
 DEFAULT_STRATEGIES = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")

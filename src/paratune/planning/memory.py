@@ -9,10 +9,15 @@ from paratune.planning.allocator import StepAllocations, reserve
 from paratune.planning.kinds import kind_of, states_of_rank
 from paratune.planning.kinds.pipeline import stage_terms
 from paratune.planning.profile import Profile
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import GRADIENTS, EngineInputs, EngineMemory, distinct_ranks, state_tensors
-from paratune.planning.timeline import Delta, find_fullest, rounded
-from paratune.planning.trace import CUDA_ROUNDING
+from paratune.planning.states import (
+    GRADIENTS,
+    EngineInputs,
+    EngineMemory,
+    PredictionSetup,
+    distinct_ranks,
+    state_tensors,
+)
+from paratune.planning.trace import CUDA_ROUNDING, Delta, find_fullest, rounded
 
 CONTEXT_BYTES = 500 * MIB
 """CUDA's context with the kernels that a training loads: assumed, not measured."""

@@ -19,7 +19,7 @@ from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
 from paratune.planning.memory import Memory, peak, with_nccl, with_process
 from paratune.planning.profile import Division, Profile, Shape, profile
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.planning.time import StepTime, step_time
 from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import StepCase

@@ -32,8 +32,7 @@ from paratune.planning.shims import (
     PackedAttentionOnCpu,
     count_packed_attention,
 )
-from paratune.planning.timeline import Timeline
-from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Trace, on_meta
+from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Timeline, Trace, on_meta
 from paratune.precision import Precision
 from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel

@@ -11,8 +11,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.traits import TRAITS
 from paratune.models.task_model import TaskModel
 from paratune.planning.enumerate import OWN_STRATEGY, JobOption, option_setup
-from paratune.planning.job import PlannedJob
-from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.machine import Machine, this_machine
 from paratune.planning.predict import JobPredictor, Prediction
 from paratune.planning.time import REMEDY

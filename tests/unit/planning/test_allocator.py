@@ -13,10 +13,8 @@ from paratune.planning.allocator import CachingAllocator, StepAllocations, reser
 from paratune.planning.kinds import states_of_rank
 from paratune.planning.memory import peak, step_allocations
 from paratune.planning.profile import Shape, profile
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import STEP_BYTES, EngineInputs
-from paratune.planning.timeline import Mark, Timeline
-from paratune.planning.trace import CUDA_ROUNDING
+from paratune.planning.states import STEP_BYTES, EngineInputs, PredictionSetup
+from paratune.planning.trace import CUDA_ROUNDING, Mark, Timeline
 from paratune.precision import POLICIES
 
 

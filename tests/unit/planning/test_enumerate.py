@@ -21,8 +21,7 @@ from paratune.planning.enumerate import (
     list_options,
     min_nodes,
 )
-from paratune.planning.job import PlannedJob
-from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.machine import Machine, find_machine
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"

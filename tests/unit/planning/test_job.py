@@ -15,9 +15,8 @@ from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
 from paratune.config.traits import strategy_traits
 from paratune.models.task_model import PackedEntry
-from paratune.planning.job import PlannedJob, find_packing
-from paratune.planning.lengths import assumed_lengths, lengths_of_rows
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.job import PlannedJob, assumed_lengths, find_packing, lengths_of_rows
+from paratune.planning.states import PredictionSetup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"

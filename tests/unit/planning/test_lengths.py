@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paratune.data.order import deal
-from paratune.planning.lengths import assumed_lengths, bucketed_length, lengths_of_rows, padded_length
+from paratune.planning.job import assumed_lengths, bucketed_length, lengths_of_rows, padded_length
 
 
 def test_the_histogram_counts_rows_and_tokens() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from paratune.planning.constants import Bounded, Constants, UnknownConstant
-from paratune.planning.links import Link, link_between, ring_bytes
+from paratune.planning.work import Link, link_between, ring_bytes
 
 
 def test_bytes_of_a_ring() -> None:

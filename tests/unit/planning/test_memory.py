@@ -17,9 +17,9 @@ from paratune.models.task_model import TaskModel
 from paratune.planning.kinds.pipeline import in_flight
 from paratune.planning.memory import CONTEXT_BYTES, Memory, peak, with_nccl
 from paratune.planning.profile import Shape, profile
-from paratune.planning.setup import PredictionSetup
 from paratune.planning.shims import Kernels
-from paratune.planning.timeline import Delta, Timeline, find_fullest
+from paratune.planning.states import PredictionSetup
+from paratune.planning.trace import Delta, Timeline, find_fullest
 from paratune.precision import POLICIES
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])

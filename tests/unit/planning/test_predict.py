@@ -14,12 +14,11 @@ from paratune.config.load import load_config
 from paratune.models.task_model import PackedEntry
 from paratune.planning import predict as predict_module
 from paratune.planning.enumerate import PlanRequest, list_options
-from paratune.planning.job import PlannedJob
-from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.memory import Memory
 from paratune.planning.predict import JobPredictor, Prediction
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.planning.table import Plan, impossible_lines, plan_advice, recommended
 from paratune.planning.time import TERMS, StepTime
 from paratune.planning.work import StepCase

@@ -14,11 +14,10 @@ from paratune.config.traits import TRAITS, strategy_traits
 from paratune.errors import ConfigError
 from paratune.models.task_model import PackedEntry
 from paratune.planning import predict as profiles_module
-from paratune.planning.job import PlannedJob
-from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.predict import Profiles
 from paratune.planning.profile import Shape
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"

@@ -21,8 +21,7 @@ from paratune.models.task_model import find_blocks
 from paratune.planning.build import build_model
 from paratune.planning.kinds import KINDS, states_of_rank
 from paratune.planning.profile import Parameter, Profile, parameters_of
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import GRADIENTS, EngineInputs, States, distinct_ranks
+from paratune.planning.states import GRADIENTS, EngineInputs, PredictionSetup, States, distinct_ranks
 from paratune.planning.trace import Phase
 from paratune.precision import POLICIES
 

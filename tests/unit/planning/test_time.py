@@ -27,8 +27,7 @@ from paratune.planning.kinds import KINDS
 from paratune.planning.kinds.replicated import ddp_buckets, exposed_s
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.profile import Parameter, Profile, Shape, Weights, profile
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import padded_sum
+from paratune.planning.states import PredictionSetup, padded_sum
 from paratune.planning.time import TERMS, step_time
 from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import StepCase, pass_seconds

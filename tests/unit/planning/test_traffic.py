@@ -18,7 +18,7 @@ from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import strategy_traits
 from paratune.planning.kinds import step_transfers
 from paratune.planning.profile import Profile, Shape, profile
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import PredictionSetup
 from paratune.precision import POLICIES
 
 SECTIONS = {

@@ -5,8 +5,7 @@ from paratune.planning.kinds.fsdp import FSDP
 from paratune.planning.kinds.pipeline import PIPELINE
 from paratune.planning.kinds.replicated import DDP, SINGLE, ZERO1
 from paratune.planning.profile import Profile
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States
+from paratune.planning.states import PredictionSetup, States
 from paratune.planning.work import PlanFunctions, Transfer
 
 KINDS: dict[str, PlanFunctions] = {

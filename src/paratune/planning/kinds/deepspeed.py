@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 from paratune.config.deepspeed_limits import Limits, deepspeed_limits
 from paratune.config.strategy_sections import DeepSpeedOptions, strategy_options
 from paratune.planning.kinds.replicated import whole_states
-from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
-from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import (
     COMMUNICATION,
     GATHERED,
@@ -15,12 +13,13 @@ from paratune.planning.states import (
     STEP_BYTES,
     EngineInputs,
     EngineMemory,
+    PredictionSetup,
     States,
     count,
     optimizer_groups,
 )
-from paratune.planning.timeline import Delta
-from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, unit_gradients
+from paratune.planning.trace import Delta
+from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, link_between, unit_gradients
 
 ALIGNMENT = 2
 """DeepSpeed aligns each rank's part to a multiple of so many elements (`nccl_start_alignment_factor`)."""

@@ -6,15 +6,14 @@ A unit is a block, or embeddings and head together. `U` are its padded bytes, `N
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from paratune.planning.links import link_between
 from paratune.planning.profile import Profile
-from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import (
     COMMUNICATION,
     GATHERED,
     GRADIENTS,
     EngineInputs,
     EngineMemory,
+    PredictionSetup,
     States,
     numbers_of,
     padded,
@@ -22,8 +21,16 @@ from paratune.planning.states import (
     shard_size,
     unsharded,
 )
-from paratune.planning.timeline import Delta
-from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, unit_gradients, unit_weights
+from paratune.planning.trace import Delta
+from paratune.planning.work import (
+    PlanFunctions,
+    StepSeconds,
+    Transfer,
+    Work,
+    link_between,
+    unit_gradients,
+    unit_weights,
+)
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:

@@ -9,11 +9,18 @@ from collections import defaultdict
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.traits import Traits
-from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
-from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import COMMUNICATION, GRADIENTS, EngineInputs, States, count, numbers_of, unsharded
-from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work
+from paratune.planning.states import (
+    COMMUNICATION,
+    GRADIENTS,
+    EngineInputs,
+    PredictionSetup,
+    States,
+    count,
+    numbers_of,
+    unsharded,
+)
+from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, link_between
 from paratune.stages.cut import BlockSpan
 
 BUCKET_BYTES = 25 * MIB

@@ -5,19 +5,18 @@ from dataclasses import replace
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPOptions, Zero1Options
-from paratune.planning.links import link_between
 from paratune.planning.profile import Profile, Weights
-from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import (
     GRADIENTS,
     EngineInputs,
     EngineMemory,
+    PredictionSetup,
     States,
     numbers_of,
     optimizer_groups,
     unsharded,
 )
-from paratune.planning.work import ADAMW_PASSES, PlanFunctions, StepSeconds, Transfer, Work
+from paratune.planning.work import ADAMW_PASSES, PlanFunctions, StepSeconds, Transfer, Work, link_between
 
 
 def whole_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
