@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
-from paratune.errors import ConfigError
 from paratune.models.attention import cuda, register
 from paratune.models.task_model import TaskModel, find_blocks, require_blocks
 from paratune.processes.progress import working
@@ -126,15 +125,7 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
     Raises:
         ConfigError: There are no blocks, or fewer than `every`.
     """
-    require_blocks(blocks, "train.activation_checkpointing", every)
-    if every > len(blocks):
-        raise ConfigError(
-            f"train.activation_checkpointing: {every} is more than the {len(blocks)} blocks of this model; "
-            f"set at most {len(blocks)}",
-            code="model.no_blocks",
-            key="train.activation_checkpointing",
-            value=every,
-        )
+    require_blocks(len(blocks), "train.activation_checkpointing", every, fewest=every)
     for block in blocks[::every]:
         # A compiled forward is kept inside. The forward of a shortened last layer is not: it is computed whole again.
         inner = getattr(block.__dict__.get("forward"), "__func__", None)
@@ -161,7 +152,7 @@ def compile_blocks(model: TaskModel) -> None:
         ConfigError: The model has no repeated layers.
     """
     blocks = find_blocks(model)
-    require_blocks(blocks, "train.compile", "true")
+    require_blocks(len(blocks), "train.compile", "true")
     # Above this limit PyTorch silently computes without graphs. Blocks of a class may differ (ModernBERT's first block
     # has no first norm), and each kind needs a graph for its first size and one for others, in training and evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)

@@ -17,7 +17,6 @@ from torch.nn import functional
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
 from paratune.config.own_code import import_callable, own_code_errors, wrong_result
-from paratune.errors import ConfigError
 
 SamplePooling = Literal["mean", "max"]
 
@@ -195,13 +194,8 @@ def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, 
         return losses
     is_tensor = isinstance(losses, Tensor)
     returned = f"a tensor {tuple(losses.shape)} of {losses.dtype}" if is_tensor else f"{type(losses).__name__}"
-    raise ConfigError(
-        f"task.loss.function: {name} returned {returned}; return the loss of each row, a tensor ({len(labels)},) of "
-        f"{outputs.dtype}",
-        code="own_code.wrong_result",
-        key="task.loss.function",
-        value=name,
-    )
+    wanted = f"the loss of each row, a tensor ({len(labels)},) of {outputs.dtype}"
+    raise wrong_result(name, "task.loss.function", returned, wanted)
 
 
 def _squared_error(outputs: Tensor, batch: Batch) -> Tensor:

@@ -274,15 +274,13 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     return [] if largest is None else list(largest)
 
 
-def require_blocks(blocks: Sequence[nn.Module], option: str, value: Any) -> None:
-    """Raise a ConfigError for an option that needs repeated layers, where a model has none."""
-    if not blocks:
-        raise ConfigError(
-            f"{option}: {value}, but this model has no repeated layers; remove the option",
-            code="model.no_blocks",
-            key=option,
-            value=value,
-        )
+def require_blocks(num_blocks: int, option: str, value: Any, *, fewest: int = 1) -> None:
+    """Raise a ConfigError for an option that needs repeated layers, where a model has fewer."""
+    if num_blocks < fewest:
+        problem = f"is more than the {num_blocks} blocks of this model; set at most {num_blocks}"
+        if not num_blocks:
+            problem = "needs repeated layers, and this model has none; remove the option"
+        raise ConfigError(f"{option}: {value} {problem}", code="model.no_blocks", key=option, value=value)
 
 
 def in_body(hf: Any, key: str) -> bool:

@@ -29,13 +29,7 @@ def freeze_weights(model: TaskModel, train: Train) -> None:
 
 def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
     depths, num_blocks = layer_depths(model), len(find_blocks(model.hf))
-    if options.blocks > num_blocks:
-        raise ConfigError(
-            f"train.freeze.blocks: {options.blocks} is more than the {num_blocks} blocks of this model",
-            code="model.no_blocks",
-            key="train.freeze.blocks",
-            value=options.blocks,
-        )
+    require_blocks(num_blocks, "train.freeze.blocks", options.blocks, fewest=options.blocks)
     first = 0 if options.embeddings else 1
     frozen = {name for name, depth in depths.items() if first <= depth <= options.blocks}
     if options.embeddings and not any(depth == 0 for depth in depths.values()):
@@ -102,5 +96,5 @@ def layer_rate_factors(model: TaskModel, layer_decay: float) -> dict[str, float]
     if layer_decay == 1.0:
         return {}
     depths, blocks = layer_depths(model), find_blocks(model.hf)
-    require_blocks(blocks, "train.layer_decay", layer_decay)
+    require_blocks(len(blocks), "train.layer_decay", layer_decay)
     return {f"hf.{name}": layer_decay ** (len(blocks) + 1 - depth) for name, depth in depths.items()}

@@ -29,7 +29,6 @@ from paratune.planning.shims import (
     CountedDropout,
     Kernels,
     PackedAttention,
-    PackedAttentionOnCpu,
     count_packed_attention,
 )
 from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Timeline, Trace, on_meta
@@ -214,7 +213,6 @@ def profile(
     Raises:
         Exception: The model cannot run on the meta device.
     """
-    attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
 
     def run() -> Profile:
         trace = Trace(CUDA_ROUNDING if on_cuda else 1)
@@ -236,7 +234,7 @@ def profile(
                 if type(module) is nn.Dropout:
                     module.__class__ = CountedDropout
                     module.count = trace.count  # type: ignore[assignment]
-        attend = attention_of(shape.lengths, trace.count)
+        attend = PackedAttention(shape.lengths, trace.count, on_cuda=on_cuda)
         if entry is not None and entry.shortens and activation_checkpointing is None:
             shorten_last_layer(find_blocks(model)[-1], attend.first)
         count_packed_attention(model, attend)

@@ -168,34 +168,53 @@ def _fused_on_cuda(
     return out
 
 
+Count = Callable[[int, Sequence[Tensor], str], None]
+"""`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""
+
+
 class PackedAttention:
-    """Replaces `models.attention.register.packed_attention` on CUDA: saves the same tensors, computes nothing.
+    """Replaces the attention of packed rows on a device: saves the same tensors, computes nothing.
 
     Args:
         lengths: Tokens of each row.
-        count: Called for each kernel with floating-point operations, inputs and outputs, and name.
+        count: Called for each kernel; on a CPU for each product, and for each pass over the scores of a tile.
+        on_cuda: Whether it replaces the kernels of `models.attention.cuda`; else the tiles of `models.attention.cpu`.
     """
 
-    def __init__(self, lengths: Sequence[int], count: Callable[[int, Sequence[Tensor], str], None]) -> None:
-        self._lengths = tuple(lengths)
-        self._count = count
+    def __init__(self, lengths: Sequence[int], count: Count, *, on_cuda: bool) -> None:
+        self._lengths, self._count, self._on_cuda = tuple(lengths), count, on_cuda
 
     def __call__(
-        self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **others: Any
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: None,
+        dropout: float = 0.0,
+        sliding_window: int | None = None,
+        **others: Any,
     ) -> tuple[Tensor, None]:
         """Return (1, T, H, K) of queries (1, H, T, K), and None."""
         group = query.shape[1] // key.shape[1]
         if group > 1:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
         q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-        longest, num_scores = max(self._lengths), sum(length**2 for length in self._lengths)
-        return self._attend(q, k, v, longest, num_scores).unsqueeze(0), None
+        out: Tensor
+        if self._on_cuda:
+            out = self._kernel(q, k, v, max(self._lengths), sum(length**2 for length in self._lengths))
+        else:
+            planned = cpu.plan(self._lengths, q.shape[1], sliding_window)
+            out = _PackedOnCpu.apply(q, k, v, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+        return out.unsqueeze(0), None
 
     def first(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, scale: float, p: float) -> Tensor:
         """Return the attention output (B, H, K) of one query for each row."""
-        return self._attend(query, key, value, 1, sum(self._lengths))
+        if self._on_cuda:
+            return self._kernel(query, key, value, 1, sum(self._lengths))
+        return attend_first(query, key, value, list(self._lengths), scale=scale, p=p)
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, longest: int, num_scores: int) -> Tensor:
+    def _kernel(self, query: Tensor, key: Tensor, value: Tensor, longest: int, num_scores: int) -> Tensor:
         shape: tuple[int, ...] = (query.shape[1], len(query))
         if query.dtype not in HALF:
             shape = (len(self._lengths), query.shape[1], -(-longest // 32) * 32)
@@ -233,7 +252,7 @@ class _PackedOnCuda(torch.autograd.Function):
         value: Tensor,
         logsumexp: Tensor,
         num_scores: int,
-        count: Callable[..., None],
+        count: Count,
     ) -> Tensor:
         _, num_heads, width = query.shape
         out = torch.empty_like(query)
@@ -249,10 +268,6 @@ class _PackedOnCuda(torch.autograd.Function):
         grads = tuple(torch.empty_like(x) for x in (query, key, value))
         ctx.count(5 * ctx.product, (query, key, value, out, grad, *grads), "packed_attention_backward")
         return (*grads, None, None, None)
-
-
-Count = Callable[[int, Sequence[Tensor], str], None]
-"""`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""
 
 
 class CountedDropout(nn.Dropout):
@@ -282,43 +297,6 @@ class _Dropout(torch.autograd.Function):
         out = torch.empty_like(grad)
         ctx.count(0, (out, grad), "cheap_dropout")
         return out, None
-
-
-class PackedAttentionOnCpu:
-    """Replaces `models.attention.cpu.attend`: saves the same tensors and counts its tiles.
-
-    Args:
-        lengths: Tokens of each row.
-        count: Called for each product, and for each pass over the scores of a tile.
-    """
-
-    def __init__(self, lengths: Sequence[int], count: Count) -> None:
-        self._lengths = tuple(lengths)
-        self._count = count
-
-    def first(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, scale: float, p: float) -> Tensor:
-        """Return the attention output (B, H, K) of one query for each row."""
-        return attend_first(query, key, value, list(self._lengths), scale=scale, p=p)
-
-    def __call__(
-        self,
-        module: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: None,
-        dropout: float = 0.0,
-        sliding_window: int | None = None,
-        **others: Any,
-    ) -> tuple[Tensor, None]:
-        """Return (1, T, H, K) of queries (1, H, T, K), and None."""
-        group = query.shape[1] // key.shape[1]
-        if group > 1:
-            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-        planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
-        out: Tensor = _PackedOnCpu.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
-        return out.unsqueeze(0), None
 
 
 class _PackedOnCpu(torch.autograd.Function):

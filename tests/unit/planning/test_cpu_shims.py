@@ -17,7 +17,7 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import PackedEntry, TaskModel
 from paratune.planning.profile import Shape, profile
-from paratune.planning.shims import PackedAttention, PackedAttentionOnCpu
+from paratune.planning.shims import PackedAttention
 from paratune.planning.trace import Saved
 from paratune.precision import POLICIES
 
@@ -72,14 +72,13 @@ def test_a_profile_leaves_the_attention_of_other_models(monkeypatch: pytest.Monk
     """Also while it is made: another thread may train."""
     register()
     seen = []
-    replacement = PackedAttention if on_cuda else PackedAttentionOnCpu
-    attend = replacement.__call__
+    attend = PackedAttention.__call__
 
     def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
         seen.append(ALL_ATTENTION_FUNCTIONS[PACKED])
         return attend(self, *args, **kwargs)
 
-    monkeypatch.setattr(replacement, "__call__", spy)
+    monkeypatch.setattr(PackedAttention, "__call__", spy)
     config, shape = AutoConfig.for_model("bert", **SIZE, vocab_size=1000), Shape((9, 4), layout="packed")
     profile(config, TASK, shape, POLICIES["fp32"], on_cuda=on_cuda, entry=PackedEntry())
     assert seen == [packed_attention] * SIZE["num_hidden_layers"]
