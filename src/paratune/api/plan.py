@@ -220,11 +220,7 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
 def _notes(loaded: "LoadedConfig", job: "PlannedJob", predictions: Sequence[Any]) -> list[str]:
     planned = ("data.train", HEAD_KEY, CLASS_KEY, RECIPE_KEY, REMOTE_CODE)
     code = [item for item in named_code(loaded.values) if item.key.startswith(planned) and not is_allowed(item.name)]
-    labels_by_note: dict[str, list[str]] = {}
-    for prediction in predictions:
-        for note in prediction.notes:
-            labels_by_note.setdefault(note, []).append(prediction.option.name)
-    single = [f"{', '.join(dict.fromkeys(labels))}: {note}" for note, labels in labels_by_note.items()]
+    single = list(dict.fromkeys(f"{one.option.name}: {note}" for one in predictions for note in one.notes))
     if len(single) > _MAX_NOTES:
         single[_MAX_NOTES:] = [f"... and {len(single) - _MAX_NOTES} more like these (--json has all)"]
     notes = [*(f"not imported without --run-code: {item}" for item in code), *single]

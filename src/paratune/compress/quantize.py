@@ -41,6 +41,10 @@ OPSET = 18
 """Version of ONNX's operators."""
 OPERATORS = ("MatMul", "Gather")
 """Operators whose weights become integers: linear layers and embeddings. Products inside attention stay float32."""
+RECORD_FILE: Final = "quantized.json"
+TOLERANCE: Final = 1e-4
+"""Largest difference between outputs of the exported file and of PyTorch, as a share of the largest output, or of 1 if
+all are smaller. Sums of float32 in another order differ in the seventh digit; 24 layers add up to the fifth."""
 
 
 class _Exported(nn.Module):
@@ -127,12 +131,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         root.disabled, root.handlers[:] = earlier, handlers  # its first message would add a handler
-
-
-RECORD_FILE: Final = "quantized.json"
-TOLERANCE: Final = 1e-4
-"""Largest difference between outputs of the exported file and of PyTorch, as a share of the largest output, or of 1 if
-all are smaller. Sums of float32 in another order differ in the seventh digit; 24 layers add up to the fifth."""
 
 
 @dataclass(frozen=True, eq=False)

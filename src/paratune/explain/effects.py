@@ -22,6 +22,15 @@ MIN_ORDERS = 10
 """Fewest orders of the words from which Shapley values are computed for words."""
 ENOUGH = 0.01
 """Relative gap of integrated gradients below which the number of steps is not doubled."""
+NUM_PARTS = 5
+"""Parts in which words are hidden and shown. Odd, so that the curves of an order give those of its reverse."""
+NUM_RANDOM = 99
+MAX_EXACT = 6
+"""Words up to which all orders are compared: 720 orders, of at most 64 sets of visible words."""
+MAX_P = 0.05
+AS_CHANCE = "cannot be distinguished from chance"
+"""In words: effects do not hold, because other orders or random choices do as well."""
+TOO_SMALL = "too small to count"
 
 
 def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> Floats:
@@ -98,17 +107,6 @@ def shapley(output: RowOutput, max_evals: int, seed: int) -> Floats:
         )[0]
     values: Floats = by_word.double().numpy() / sizes[parts]
     return values
-
-
-NUM_PARTS = 5
-"""Parts in which words are hidden and shown. Odd, so that the curves of an order give those of its reverse."""
-NUM_RANDOM = 99
-MAX_EXACT = 6
-"""Words up to which all orders are compared: 720 orders, of at most 64 sets of visible words."""
-MAX_P = 0.05
-AS_CHANCE = "cannot be distinguished from chance"
-"""In words: effects do not hold, because other orders or random choices do as well."""
-TOO_SMALL = "too small to count"
 
 
 @dataclass(frozen=True, eq=False)

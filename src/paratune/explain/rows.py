@@ -24,6 +24,7 @@ _WORD = re.compile(
 """A character of Chinese or Japanese, which have no spaces; a word with its apostrophes and hyphens; punctuation."""
 _LINE = re.compile(r"\S[^\n]*")
 _SENTENCE = re.compile(r"\S.*?(?:[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+|$)", re.DOTALL)
+IntArray = npt.NDArray[np.int64]
 
 
 class CharRange(NamedTuple):
@@ -60,9 +61,6 @@ def containing(starts: Sequence[int], ranges: Sequence[CharRange]) -> list[int]:
             index += 1
         indices.append(index)
     return indices
-
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ from paratune.verdicts.slices import wilson
 Floats = npt.NDArray[np.float64]
 MAX_CHARACTERS = 100_000_000
 """Most characters of an essay in all its copies without a sentence: 1,000 sentences of 100 characters reach them."""
+Floats = npt.NDArray[np.float64]
+KINDS = ("regression", "ordinal")
 
 
 def numbers(trained: TrainedModel, outputs: npt.NDArray[Any]) -> Floats:
@@ -104,10 +106,6 @@ def predict_texts(
     # These texts are never read again, and would fill the cache of tokens.
     split = trained.read("parts of the texts", pa.table(dict(columns)), require_labels=False, is_cached=False)
     return numbers(trained, trained.apply(split, batch_size, on_batch).outputs)
-
-
-Floats = npt.NDArray[np.float64]
-KINDS = ("regression", "ordinal")
 
 
 def rank_of_half_width(num_rows: int, level: float) -> int:

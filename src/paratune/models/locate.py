@@ -24,6 +24,7 @@ _MODEL_FILES = (
     *("spiece.model", "sentencepiece*.model", "trainer_state.json", "training_args.bin", "model", "modules.json"),
 )
 """Names that the files of a model have."""
+ADAPTER_CONFIG: Final = "adapter_config.json"
 
 
 def file_names(folder: Path) -> str:
@@ -114,9 +115,6 @@ def _problem(path: Path, about: dict[str, Any]) -> str | None:
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-
-
-ADAPTER_CONFIG: Final = "adapter_config.json"
 
 
 def locate(name: str) -> str:

@@ -19,6 +19,8 @@ from paratune.batch.packing import unpack
 from paratune.config.own_code import import_callable, own_code_errors, wrong_result
 
 SamplePooling = Literal["mean", "max"]
+NUM_GUESSES: Final = 5
+"""Default number of words that a masked LM returns for each mask that it fills in."""
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -53,10 +55,6 @@ def by_sample(values: Tensor, batch: Batch, num_columns: int, *, fill: float) ->
     sample_Q = torch.repeat_interleave(offsets.diff(), output_size=len(values))
     slots_Q = torch.arange(len(values), device=values.device) - offsets[sample_Q] + sample_Q * num_columns
     return values.new_full((samples * num_columns,), fill).index_copy(0, slots_Q, values).view(samples, num_columns)
-
-
-NUM_GUESSES: Final = 5
-"""Default number of words that a masked LM returns for each mask that it fills in."""
 
 
 def _logits(model_output: Any, batch: Batch) -> Tensor:

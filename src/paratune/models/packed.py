@@ -27,6 +27,16 @@ from paratune.models.task_model import PackedEntry, TaskModel, find_blocks, tria
 
 _BUCKETS = 4
 """Parts of a micro-batch in the bucketed layout on the CPU, where small passes have no extra cost per pass."""
+_log = logging.getLogger(__name__)
+_LENGTHS: Final = (5, 11, 8)
+_TOLERANCE: Final = {torch.float64: 1e-9}
+"""Largest relative difference (to the largest number); `_OTHER_TOLERANCE` for other dtypes."""
+_OTHER_TOLERANCE: Final = 1e-4
+_NOISE: Final = 8
+"""Largest ratio of the differences of packed and of padded rows from the CPU's results, in the precision of the run.
+Rounding makes differences of similar size for both; a kernel that misreads its inputs makes far larger ones."""
+_SMALL: Final = 4096
+"""Most rows of an embedding whose gradient is compared: embeddings of positions and token types, not of words."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +89,6 @@ def choose_batch_layout(
         )
     is_divided = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
     return BatchLayout("bucketed", why_padded if configured == "auto" else None, _BUCKETS if is_divided else 1)
-
-
-_log = logging.getLogger(__name__)
-_LENGTHS: Final = (5, 11, 8)
-_TOLERANCE: Final = {torch.float64: 1e-9}
-"""Largest relative difference (to the largest number); `_OTHER_TOLERANCE` for other dtypes."""
-_OTHER_TOLERANCE: Final = 1e-4
-_NOISE: Final = 8
-"""Largest ratio of the differences of packed and of padded rows from the CPU's results, in the precision of the run.
-Rounding makes differences of similar size for both; a kernel that misreads its inputs makes far larger ones."""
-_SMALL: Final = 4096
-"""Most rows of an embedding whose gradient is compared: embeddings of positions and token types, not of words."""
 
 
 def enable_packed_batches(

@@ -26,6 +26,19 @@ from paratune.precision import POLICIES
 IntArray = npt.NDArray[np.int64]
 _NEGLIGIBLE = 1e-3
 """Probability of the cases that are left out of an expectation."""
+_SMALL_SIZES = {
+    "num_hidden_layers": 2,
+    "vocab_size": 1000,
+    "pad_token_id": 1,
+    "mask_token_id": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "pooler_hidden_size": 64,
+}
+"""Sizes of the small model on which packed rows are tried; they do not change the behaviour of the model's code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,21 +156,6 @@ def bucketed_length(lengths: Lengths, num_rows: int, num_ranks: int, num_parts: 
     sizes = [min(size, share - start) for start in starts]
     longest = [lengths.expected_longest(share * num_ranks, start * num_ranks + 1) for start in starts]
     return float(np.average(longest, weights=sizes))
-
-
-_SMALL_SIZES = {
-    "num_hidden_layers": 2,
-    "vocab_size": 1000,
-    "pad_token_id": 1,
-    "mask_token_id": 2,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "head_dim": 16,
-    "pooler_hidden_size": 64,
-}
-"""Sizes of the small model on which packed rows are tried; they do not change the behaviour of the model's code."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,9 +45,10 @@ UPPER: Final = frozenset(
     }
 )
 """Functions that autocast on CUDA computes in float32.
-
 Source of both: PyTorch 2.13 documentation, Automatic Mixed Precision package, CUDA Op-Specific Behavior.
 """
+Count = Callable[[int, Sequence[Tensor], str], None]
+"""`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""
 
 
 class Kernels(TorchFunctionMode):
@@ -166,10 +167,6 @@ def _fused_on_cuda(
     needs_lse = torch.is_grad_enabled() and query.requires_grad
     out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
     return out
-
-
-Count = Callable[[int, Sequence[Tensor], str], None]
-"""`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""
 
 
 class PackedAttention:

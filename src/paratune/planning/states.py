@@ -18,6 +18,10 @@ from paratune.planning.profile import Parameter, Profile, Weights
 from paratune.planning.trace import Delta, rounded
 from paratune.precision import Precision
 
+STEP_BYTES = 4
+"""AdamW's step counter, a float32 for each parameter."""
+GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
+
 
 @dataclass(frozen=True)
 class PredictionSetup:
@@ -79,11 +83,6 @@ class PredictionSetup:
     def global_batch_size(self) -> int:
         """Samples of one optimizer step."""
         return self.micro_batch_size * self.grad_accum_steps * self.data_world_size
-
-
-STEP_BYTES = 4
-"""AdamW's step counter, a float32 for each parameter."""
-GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
 
 
 @dataclass(frozen=True)

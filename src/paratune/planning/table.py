@@ -24,6 +24,11 @@ MAX_COST_RATIO = 2.0
 """Largest ratio of the device-hours of the recommended option to those of the cheapest one."""
 SHORT_RUN_S = 120.0
 """A run that takes at most so many seconds on the fewest devices stays there: starting more processes takes as long."""
+_NAME_SHARE = 5
+"""A strategy's name that is wider than the table's width divided by this number is broken into lines."""
+SCHEMA_VERSION = 1
+_TEXTS = {"strategy", "precision", "fits"}
+"""Columns that are aligned to the left."""
 
 
 def recommended(predictions: Sequence[Prediction]) -> tuple[Prediction | None, str]:
@@ -109,13 +114,6 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
             f"Smallest that fits: {least.label}, {format_bytes(least.memory.total)} a device and "
             f"{format_bytes(least.room_bytes)} to spare."
         )
-
-
-_NAME_SHARE = 5
-"""A strategy's name that is wider than the table's width divided by this number is broken into lines."""
-SCHEMA_VERSION = 1
-_TEXTS = {"strategy", "precision", "fits"}
-"""Columns that are aligned to the left."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,18 @@ TERMS = (
 )
 """Terms of a step; their sum is the step."""
 REMEDY = "give a run on it, 20 steps are enough (paratune plan CONFIG --measured RUN)"
+NINETY = 1.645
+"""Standard deviations of a normal distribution that contain nine of ten values."""
+NOISE = 0.03
+"""Standard deviation of a measured time, in logarithms: the difference between repeats of a run."""
+OTHER_WAY = {"cuda": 0.1, "cpu": 0.2}
+"""Half width of the interval, in logarithms, that the fit leaves for the errors of other options: with one
+figure of a table of benchmarks/published.yaml it contains nine tenths of the table's other times (fitting half), and
+with one run of benchmarks/plan_time_cpu_202611.md nine tenths of the other runs on the same CPU."""
+_LIMITS = {"overlap": (None, 1.0), "together": (1.0, None), "threads": (None, 1.0)}
+"""Values that a constant cannot pass: shares, and slowdowns."""
+_STEP = 1e-3
+"""Of the derivatives, in logarithms."""
 
 
 @dataclass(frozen=True)
@@ -133,20 +145,6 @@ def _get_batch_s(case: StepCase, constants: Constants, rest_s: float, idle_s: fl
     if case.num_workers:
         return max(0.0, making / case.num_workers - rest_s)
     return max(0.0, making - idle_s)
-
-
-NINETY = 1.645
-"""Standard deviations of a normal distribution that contain nine of ten values."""
-NOISE = 0.03
-"""Standard deviation of a measured time, in logarithms: the difference between repeats of a run."""
-OTHER_WAY = {"cuda": 0.1, "cpu": 0.2}
-"""Half width of the interval, in logarithms, that the fit leaves for the errors of other options: with one
-figure of a table of benchmarks/published.yaml it contains nine tenths of the table's other times (fitting half), and
-with one run of benchmarks/plan_time_cpu_202611.md nine tenths of the other runs on the same CPU."""
-_LIMITS = {"overlap": (None, 1.0), "together": (1.0, None), "threads": (None, 1.0)}
-"""Values that a constant cannot pass: shares, and slowdowns."""
-_STEP = 1e-3
-"""Of the derivatives, in logarithms."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,20 @@ from torch.utils.flop_counter import flop_registry
 
 from paratune.errors import ParatuneError
 
+CUDA_ROUNDING = 512
+"""Bytes to a multiple of which PyTorch's allocator of CUDA memory rounds every request (kMinBlockSize)."""
+_NO_KERNEL = frozenset(
+    {
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"),
+        *("unsafe_split_with_sizes", "_unsafe_view"),
+    }
+)
+"""Operators besides views that launch no kernel."""
+T = TypeVar("T")
+_IS_TRACING = "is_tracing"
+"""Name of a function that transformers calls before it reads the values of a mask; it is true for fake tensors, but not
+for meta tensors."""
+
 
 class Mark(NamedTuple):
     """An event between two changes."""
@@ -121,17 +135,6 @@ def find_fullest(level: np.ndarray, deltas: Sequence[Delta]) -> Moment:
     for at in order[:num]:
         taken[deltas[at].term] = taken.get(deltas[at].term, 0) + deltas[at].num_bytes
     return Moment(position, int(level[position]) + int(sums[num]), taken)
-
-
-CUDA_ROUNDING = 512
-"""Bytes to a multiple of which PyTorch's allocator of CUDA memory rounds every request (kMinBlockSize)."""
-_NO_KERNEL = frozenset(
-    {
-        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"),
-        *("unsafe_split_with_sizes", "_unsafe_view"),
-    }
-)
-"""Operators besides views that launch no kernel."""
 
 
 class Operation(NamedTuple):
@@ -290,12 +293,8 @@ class Saved:
         self._storages.clear()
 
 
-T = TypeVar("T")
 # Fake tensors log the traceback of each failure; `plan` reports the failure in words, and goes on with a formula.
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-_IS_TRACING = "is_tracing"
-"""Name of a function that transformers calls before it reads the values of a mask; it is true for fake tensors, but not
-for meta tensors."""
 
 
 def on_meta(run: Callable[[], T]) -> T:

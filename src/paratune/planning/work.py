@@ -26,6 +26,28 @@ from paratune.planning.trace import Operation
 TREE_SHARE = 0.9
 """Bandwidth of a tree over that of a ring. Source: NCCL, src/graph/tuning.cc, `ncclTopoTuneModel`."""
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send"]
+ADAMW_PASSES = 9
+"""How often an optimizer step reads or writes the bytes of the trained weights: gradients for their norm; weights,
+gradients and both moments read; the same four written, with clipped gradients."""
+SHARDED_ADAMW_PASSES = 10
+"""The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
+_PRODUCTS = {"mm", "addmm", "linear", "convolution", "_linear_pointwise"}
+_OPERATORS = {
+    "activation": "gelu gelu_backward tanh tanh_backward silu silu_backward exp erf",
+    "softmax": (
+        "_softmax _softmax_backward_data _safe_softmax _log_softmax _log_softmax_backward_data logsumexp softmax"
+    ),
+    "norm": "native_layer_norm native_layer_norm_backward _fused_rms_norm",
+    "dropout": "native_dropout native_dropout_backward cheap_dropout",
+    "random": "bernoulli_ bernoulli rand_like uniform_",
+    "gather": "embedding gather scatter_add scatter_add_ index index_put index_put_ index_select index_add index_add_",
+    "scatter": "embedding_dense_backward",
+    "scores": "tile_scores",
+    "scores_backward": "tile_scores_backward",
+}
+"""Operators without matrix products, by their constant; `elementwise` for all others."""
+_KIND_OF = {name: kind for kind, names in _OPERATORS.items() for name in names.split()}
+_ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -116,30 +138,6 @@ def _tree_s(constants: Constants, num_ranks: int, num_within: int) -> float | No
         return None
     between = math.log2(num_machines) * constants["network.tree"].value if num_machines > 1 else 0.0
     return 2 * ((num_within - 1) * constants["link.tree"].value + between)
-
-
-ADAMW_PASSES = 9
-"""How often an optimizer step reads or writes the bytes of the trained weights: gradients for their norm; weights,
-gradients and both moments read; the same four written, with clipped gradients."""
-SHARDED_ADAMW_PASSES = 10
-"""The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
-_PRODUCTS = {"mm", "addmm", "linear", "convolution", "_linear_pointwise"}
-_OPERATORS = {
-    "activation": "gelu gelu_backward tanh tanh_backward silu silu_backward exp erf",
-    "softmax": (
-        "_softmax _softmax_backward_data _safe_softmax _log_softmax _log_softmax_backward_data logsumexp softmax"
-    ),
-    "norm": "native_layer_norm native_layer_norm_backward _fused_rms_norm",
-    "dropout": "native_dropout native_dropout_backward cheap_dropout",
-    "random": "bernoulli_ bernoulli rand_like uniform_",
-    "gather": "embedding gather scatter_add scatter_add_ index index_put index_put_ index_select index_add index_add_",
-    "scatter": "embedding_dense_backward",
-    "scores": "tile_scores",
-    "scores_backward": "tile_scores_backward",
-}
-"""Operators without matrix products, by their constant; `elementwise` for all others."""
-_KIND_OF = {name: kind for kind, names in _OPERATORS.items() for name in names.split()}
-_ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)

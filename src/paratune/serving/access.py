@@ -28,6 +28,12 @@ STATUS = {
     "serve.failed": 500,
 }
 """HTTP status by the code of an error; other errors of a request are `DEFAULT_STATUS`."""
+TOKEN_VARIABLE = "PARATUNE_SERVE_TOKEN"
+_MIN_TOKEN = 16
+_MAX_CLIENTS = 10_000
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\]|([^\[\]:]+))(?::[0-9]*)?")
+"""An IPv6 address in brackets, or a name; and a port."""
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,6 @@ class ServingLimits:
     """Requests per second of a client, with a burst of twice as many."""
     body_timeout_s: float = 30.0
     """Longest time in which a client sends its body."""
-
-
-TOKEN_VARIABLE = "PARATUNE_SERVE_TOKEN"
-_MIN_TOKEN = 16
-_MAX_CLIENTS = 10_000
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\]|([^\[\]:]+))(?::[0-9]*)?")
-"""An IPv6 address in brackets, or a name; and a port."""
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def is_loopback(host: str) -> bool:

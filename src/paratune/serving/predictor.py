@@ -24,6 +24,9 @@ from paratune.infer.trained import TrainedModel
 from paratune.serving.access import ServingLimits
 
 Row = Mapping[str, Any]
+log = logging.getLogger(__name__)
+_SOURCE = "the request"
+_UNKNOWN = ("feedback.no_validation", "feedback.too_few_rows")
 
 
 def column_names(columns: Columns) -> dict[str, str]:
@@ -105,12 +108,6 @@ def _check_value(number: int, key: str, value: Any, *, is_words: bool, max_chars
     except UnicodeEncodeError as error:
         message = f"row {number}: {key} has half of a surrogate pair, which is not a character"
         raise DataError(message, code="serve.value", row=number, column=key) from error
-
-
-log = logging.getLogger(__name__)
-
-_SOURCE = "the request"
-_UNKNOWN = ("feedback.no_validation", "feedback.too_few_rows")
 
 
 @dataclass(frozen=True, eq=False)

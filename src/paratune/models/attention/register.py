@@ -33,6 +33,12 @@ NAMES = {
 """Names in transformers of its attention functions with PyTorch's kernel and in plain operators, with our names of them
 for a batch with padding, and for one without."""
 MakeMask = Callable[..., Tensor | None]
+NAME = "paratune_packed"
+"""Name of the function; without "flash", because transformers treats such names differently."""
+REFUSED = ("position_bias", "softcap", "s_aux", "head_mask", "layer_head_mask")
+"""Arguments of some models that change the result of attention and are not supported here."""
+ON_DEVICE = ("cuda",)
+"""Types of devices whose kernels read `cu_seqlens` on the device, so that the host does not wait for it."""
 
 
 def attention_name(attention: str | None, device: torch.device, *, is_full: bool) -> str | None:
@@ -81,14 +87,6 @@ def make_mask(make: MakeMask, is_full: bool, /, *args: Any, **kwargs: Any) -> Te
     if is_full:
         return make(*args, **kwargs | {"attention_mask": None})
     return make(*args, **kwargs | {"allow_is_bidirectional_skip": False, "allow_is_causal_skip": False})
-
-
-NAME = "paratune_packed"
-"""Name of the function; without "flash", because transformers treats such names differently."""
-REFUSED = ("position_bias", "softcap", "s_aux", "head_mask", "layer_head_mask")
-"""Arguments of some models that change the result of attention and are not supported here."""
-ON_DEVICE = ("cuda",)
-"""Types of devices whose kernels read `cu_seqlens` on the device, so that the host does not wait for it."""
 
 
 def register() -> None:
