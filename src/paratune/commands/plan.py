@@ -34,7 +34,7 @@ def plan(
     Args:
         measured: runs or matrices on the machine, 20 steps are enough: times follow them; needed for times on a CPU or
             an unlisted GPU
-        run_code: import the Python code that CONFIG names: its data sets, head, class, strategy, and that of its model
+        run_code: import the Python code that CONFIG names: its data sets, head, class, and that of its model
     """
     from rich.text import Text
 

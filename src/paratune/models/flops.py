@@ -25,7 +25,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from paratune.batch import Batch
 from paratune.models.task_model import TaskModel, trial_batch
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113)
@@ -79,7 +78,9 @@ def count_work(model: TaskModel) -> ModelWork:
     """
     num_samples, length, num_labels = _sizes(model)
     model.head_takes_labelled = model.head_reads == "labelled"
-    batch = _batch(num_samples, length, num_labels if model.head_takes_labelled else None)
+    ids_BS = torch.zeros(num_samples, length, dtype=torch.int64, device="meta")
+    labels, places = (ids_BS, ids_BS.new_zeros(num_labels)) if model.head_takes_labelled else (None, None)
+    batch = trial_batch(ids_BS, torch.ones_like(ids_BS), labels=labels, label_places=places)
     flops_by_powers: Counter[tuple[int, int, int]] = Counter()
     products = _Products()
     with products:
@@ -135,13 +136,6 @@ def _power(value: int, prime: int) -> int:
     while value and value % prime == 0:
         value, power = value // prime, power + 1
     return power
-
-
-def _batch(num_samples: int, length: int, num_labels: int | None) -> Batch:
-    """Return a batch without padding on the meta device."""
-    ids_BS = torch.zeros(num_samples, length, dtype=torch.int64, device="meta")
-    places = None if num_labels is None else ids_BS.new_zeros(num_labels)
-    return trial_batch(ids_BS, torch.ones_like(ids_BS), labels=None if places is None else ids_BS, label_places=places)
 
 
 def _by_window(model: TaskModel, per_pair: int) -> dict[int | None, int]:

@@ -67,14 +67,6 @@ def write_modules(folder: Path, modules: SentenceModules, *, width: int) -> None
     write_json(folder / POOLING_FOLDER / "config.json", {**pooling, "include_prompt": True})
 
 
-def sentence_modules(record: Mapping[str, Any]) -> SentenceModules | None:
-    """Return what follows the encoder of a trained model, from its `paratune.json`; None for other tasks."""
-    task = record.get("task") or {}
-    if task.get("kind") != "embedding":
-        return None
-    return SentenceModules(task["pooling"], task["normalize"], record["max_length"])
-
-
 def read_modules(folder: Path) -> SentenceModules | None:
     """Return what follows the encoder of a folder of sentence-transformers; None for other folders.
 
@@ -150,7 +142,8 @@ def save_model(
                 whole = merged_weights(model.hf, state) if hasattr(model.hf, "peft_config") else state
                 model.hf.save_pretrained(temporary, state_dict=whole)
             task = {**task, **save_tokenizer(temporary, tokenizer, task.get("max_length"))}
-            if (modules := sentence_modules(task)) is not None:
+            if (own := task.get("task") or {}).get("kind") == "embedding":
+                modules = SentenceModules(own["pooling"], own["normalize"], task["max_length"])
                 write_modules(temporary, modules, width=model.hf.config.hidden_size)
             write_json(temporary / TASK_FILE, signed_model(temporary, {**task, "files": file_records(temporary)}))
     except (OSError, SafetensorError) as error:

@@ -100,7 +100,8 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
     outs = []
     for row in zip(*(torch.split(x, rows.lengths) for x in (query * scale, key, value)), strict=True):
         q, k, v = (x.transpose(0, 1) for x in row)  # (H, L, K)
-        by_query, by_key = _distances(layer, q.shape[1])
+        sizes = layer.pos_ebd_size, layer.position_buckets, layer.max_relative_positions
+        by_query, by_key = distances(q.shape[1], *sizes)
         scores = q @ k.mT
         if keys_PHK is not None:
             scores = scores + slanted(q @ keys_PHK[by_query].permute(1, 2, 0))
@@ -121,10 +122,6 @@ def _positions(layer: Any, rel_embeddings: Tensor) -> tuple[Tensor | None, Tenso
         return positions
 
     return projected("c2p", "pos_key_proj", layer.key_proj), projected("p2c", "pos_query_proj", layer.query_proj)
-
-
-def _distances(layer: Any, length: int) -> tuple[Tensor, Tensor]:
-    return distances(length, layer.pos_ebd_size, layer.position_buckets, layer.max_relative_positions)
 
 
 @lru_cache(maxsize=1024)
