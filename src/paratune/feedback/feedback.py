@@ -20,7 +20,7 @@ import pyarrow as pa
 from paratune.config.sections import named_columns
 from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
-from paratune.explain.outputs import smallest_effect
+from paratune.explain.outputs import Floats, smallest_effect
 from paratune.explain.rows import CharRange, sentences
 from paratune.infer.trained import TrainedModel
 from paratune.records import RUN_FILE, predictions_file
@@ -29,10 +29,8 @@ from paratune.records.predictions import NumberScale, probabilities
 from paratune.tasks.answers import number_scale
 from paratune.verdicts.slices import wilson
 
-Floats = npt.NDArray[np.float64]
 MAX_CHARACTERS = 100_000_000
 """Most characters of an essay in all its copies without a sentence: 1,000 sentences of 100 characters reach them."""
-Floats = npt.NDArray[np.float64]
 KINDS = ("regression", "ordinal")
 
 
