@@ -6,6 +6,7 @@ python benchmarks/corpus_clean.py variety CORPUS.yaml # trains on clean.variety.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,6 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.clean.run import BEFORE, STEPS
-from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import write_shard
@@ -72,7 +72,7 @@ def steps(table: Path) -> None:
 
 
 def variety(path: Path) -> None:
-    from paratune.corpus.clean.variety import read_sources, train
+    from paratune.corpus.clean.language import read_sources, train
 
     options = read_settings(path).clean.variety
     started = time.process_time()
@@ -96,7 +96,9 @@ def show(evaluation: dict) -> None:
 
 
 if __name__ == "__main__":
-    save_memory()  # as the command does; the measured processes are started by this one
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("steps").add_argument("--data", type=Path, required=True)

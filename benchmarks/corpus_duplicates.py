@@ -26,11 +26,9 @@ from paratune.console import Display
 from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.duplicates import candidate_probability, run_duplicates, shingles
 from paratune.corpus.clean.lines import run_lines
-from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
 from paratune.corpus.clean.step import normalized_words
-from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet
 from paratune.corpus.shard import dropped_file, write_shard
 from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
@@ -42,7 +40,9 @@ RUN = partial(run_stage, workers=1, display=Display(speaks=False))
 
 
 def main() -> None:
-    save_memory()  # as the command does; the measured processes are started by this one
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # as the command does; the measured processes are started by this one
     arguments = parse()
     if arguments.step:
         run_step(Path(arguments.work), arguments.step, arguments.data)

@@ -9,6 +9,7 @@ files are made from the text by functions of the tests.
 import argparse
 import importlib.metadata
 import itertools
+import os
 import random
 import resource
 import subprocess
@@ -25,9 +26,8 @@ from corpus_files import docx, fetched, fetched_row, odt, pdf, rtf
 
 from paratune.console import Display
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.results import ExtractedText
+from paratune.corpus.extract.process import ExtractedText
 from paratune.corpus.extract.run import LIBRARIES, run_extract
-from paratune.corpus.memory import save_memory
 from paratune.corpus.settings import Corpus, Extract
 from paratune.hardware import peak_memory_bytes
 
@@ -128,7 +128,9 @@ def run(work: str) -> None:
 
 
 def main() -> None:
-    save_memory()  # as the command does; the measured processes are started by this one
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--documents", type=int, default=300, help="documents of the first row of the memory table")

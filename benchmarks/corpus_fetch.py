@@ -10,6 +10,7 @@ no request waits.
 import argparse
 import json
 import multiprocessing
+import os
 import re
 import resource
 import subprocess
@@ -27,7 +28,6 @@ from archive import network, write_warc
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.index.run import run_index
-from paratune.corpus.memory import save_memory
 from paratune.corpus.settings import Corpus, Fetch, Index
 from paratune.hardware import peak_memory_bytes
 
@@ -114,7 +114,9 @@ def fetch_once(folder: Path, way: str, port: int) -> None:
 
 
 def main() -> None:
-    save_memory()  # as the command does; the measured processes are started by this one
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=3)

@@ -24,10 +24,8 @@ from machine import machine_lines
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
-from paratune.corpus.sentences.models import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.ngram import train
+from paratune.corpus.sentences.ngram import load_ngram, ngram_perplexity, train
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
 from paratune.corpus.settings import CleanPart, Corpus, Index, SentenceSettings
@@ -42,7 +40,9 @@ MODEL_WORDS = 400_000
 
 
 def main() -> None:
-    save_memory()  # as the command does; the measured processes are started by this one
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("PARATUNE_SHARED_DATA", "../shared/data")))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10])

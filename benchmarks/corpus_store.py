@@ -8,6 +8,7 @@ Each size runs in two separate processes, one for the store and one for the repo
 import argparse
 import hashlib
 import itertools
+import os
 import resource
 import subprocess
 import sys
@@ -19,15 +20,13 @@ from typing import Any, get_args
 
 import pyarrow.parquet as pq
 
-from paratune.commands.corpus_report import write_report
+from paratune.commands.corpus_run import write_report
 from paratune.console import Display
-from paratune.corpus.clean.settings import StepName
-from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA, SENTENCE_SCHEMA
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, StepName
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
-from paratune.corpus.store.run import run_store
+from paratune.corpus.store import run_store
 from paratune.hardware import peak_memory_bytes
 
 PER_SHARD = 2000
@@ -91,7 +90,9 @@ def one(work: str, part: str) -> None:
 
 
 def main() -> None:
-    save_memory()  # as the command does; the measured processes are started by this one
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder that holds pt_raw_text")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4000, 40_000])

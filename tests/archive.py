@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from patience import PATIENCE_S, wait_for
 
-from paratune.corpus.web.settings import Network
+from paratune.corpus.settings import Network
 
 
 def network(folder, **options):

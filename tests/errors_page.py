@@ -78,7 +78,7 @@ def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
 
 def feasibility_codes() -> set[str]:
     """Return the codes of all rules of `config.feasibility`."""
-    folders = ("config/feasibility/", "config/batch_size.py")
+    folders = ("config/feasibility.py", "config/batch_size.py")
     return {site.code for site in sites() if site.place.startswith(folders)}
 
 

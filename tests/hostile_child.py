@@ -13,7 +13,7 @@ from types import SimpleNamespace
 sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, warm_up=lambda: None)
 
 from paratune.corpus.extract import child  # noqa: E402
-from paratune.corpus.extract.results import ExtractedText, NoText  # noqa: E402
+from paratune.corpus.extract.process import ExtractedText, NoText  # noqa: E402
 
 
 def extract(payload, declared, settings):

@@ -13,8 +13,7 @@ from corpus_documents import runner
 
 from paratune.corpus import stage
 from paratune.corpus.clean.run import STEPS
-from paratune.corpus.clean.settings import Clean
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus
 
 
 def killed(work):

@@ -22,7 +22,7 @@ from transformers import BertForMultipleChoice, BertForTokenClassification, Bert
 
 from paratune import checkpoint
 from paratune.batch import Batch
-from paratune.config.distil_section import Distil
+from paratune.config.optional_sections import Distil
 from paratune.config.permission import NamedCode, allow
 from paratune.config.sections import LoraOptions, Train
 from paratune.config.task_sections import EmbeddingTask

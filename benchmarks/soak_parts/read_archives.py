@@ -12,10 +12,8 @@ from typing import Any
 from archive import sha1, write_warc
 from hypothesis import strategies as st
 
-from paratune.corpus.fetch.payload import fetched_row
-from paratune.corpus.fetch.sources import from_file
-from paratune.corpus.index.cdx import read_lines
-from paratune.corpus.index.warcs import read_records
+from paratune.corpus.fetch.sources import fetched_row, from_file
+from paratune.corpus.index.captures import read_lines, read_records
 from paratune.corpus.rows import CaptureRow, DroppedRow
 from paratune.corpus.settings import Fetch
 from paratune.errors import DataError

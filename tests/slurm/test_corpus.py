@@ -13,7 +13,7 @@ from toy_jobs import wait_until
 from paratune.cluster import slurm, toy
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
-from paratune.corpus.store.run import run_store
+from paratune.corpus.store import run_store
 
 SITE = """\
 partition: toy
@@ -26,7 +26,7 @@ from pathlib import Path
 from paratune.commands.corpus_executor import executor_spread
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
-from paratune.corpus.store.run import run_store
+from paratune.corpus.store import run_store
 from paratune.errors import ParatuneError
 
 corpus = Corpus.model_validate_json(sys.argv[1])

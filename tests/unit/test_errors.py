@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 
 from paratune import errors
-from paratune.corpus.web.client import Unavailable
+from paratune.corpus.web import Unavailable
 from paratune.errors import (
     CheckpointError,
     ConfigError,

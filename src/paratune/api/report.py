@@ -51,7 +51,7 @@ def report(
         ParatuneError: A folder is not a run or a matrix, no run is finished, an option is invalid or has no effect, or
             the files cannot be written.
     """
-    from paratune.config.targets import parse_target
+    from paratune.config.metric_names import parse_target
     from paratune.reports import make
     from paratune.reports.matrix import make_sweep
     from paratune.verdicts import read_margins

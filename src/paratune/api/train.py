@@ -9,8 +9,8 @@ from paratune.api.configuration import Configuration, load, written
 from paratune.api.process import process_as_before, respect_quota, run_command
 from paratune.api.run import Run
 from paratune.base.imports import collector_off_for_imports
-from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, allow_code
+from paratune.config.optional_sections import teacher_names
 from paratune.config.sections import run_path
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import ConfigError, DataError, LaunchError

@@ -9,8 +9,7 @@ from pydantic import Field
 from paratune.cluster.shell import path_problem, shell_problem, word_problem
 from paratune.config.problems import Problem
 from paratune.config.section import Positive, Section, Text
-from paratune.config.section_file import read_section_file
-from paratune.config.validate import describe_value
+from paratune.config.validate import describe_value, read_section_file
 from paratune.hardware.environment import why_not_to_set
 
 Count = Annotated[int, Field(ge=0)]

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, load_config
+from paratune.config.optional_sections import teacher_names
 from paratune.config.permission import is_allowed
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.sources import source_files

@@ -12,7 +12,7 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.check import check
-from paratune.config.feasibility.rules import Ranks, reasons_against
+from paratune.config.feasibility import Ranks, reasons_against
 from paratune.config.load import LoadedConfig
 from paratune.config.permission import is_trusted
 from paratune.config.problems import refuse

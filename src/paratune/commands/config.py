@@ -33,7 +33,7 @@ def show(config: Path, *, set_: Overrides = (), json: Json = False) -> int:
 @config_app.command
 def schema(*, json: bool = True) -> int:
     """Print the JSON schema of configuration files, for editors."""
-    from paratune.config.schema import json_schema
+    from paratune.config.options import json_schema
 
     print_json(json_schema(), indent=2)
     return EXIT_OK

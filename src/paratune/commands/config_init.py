@@ -131,7 +131,7 @@ def _read_and_guess(
 def _default_model() -> str:
     from importlib.util import find_spec
 
-    from paratune.config.feasibility.rules import DEMO_PACKAGE
+    from paratune.config.feasibility import DEMO_PACKAGE
 
     return _DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL
 

@@ -1,13 +1,109 @@
 """`paratune corpus`: builds a corpus, and shows its content."""
 
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
+from rich.console import Group
+from rich.text import Text
 
-from paratune.commands.corpus_look import sample, stats
+from paratune.base.text import plain, plain_lines
 from paratune.commands.options import Json
-from paratune.errors import ConfigError
+from paratune.console import print_json, print_result
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, require_at_least
+
+_MAX_CHARACTERS = 1000
+"""Characters of one text in a terminal."""
+
+
+def stats(path: Path, *, json: Json = False) -> int:
+    """Show what each stage kept and dropped, and the languages, years, hosts and lengths of the kept texts.
+
+    PATH is the configuration of a corpus, or its work folder.
+    """
+    from paratune.corpus.contents import corpus_figures
+    from paratune.reports.corpus import corpus_tables
+    from paratune.reports.tables.terminal import TerminalParts
+
+    work = work_folder(path)
+    figures = corpus_figures(work)
+    if json:
+        print_json(figures)
+        return EXIT_OK
+    print_result(TerminalParts(list(corpus_tables(figures))))
+    return EXIT_OK
+
+
+def sample(
+    path: Path,
+    *,
+    num: Annotated[int, Parameter(alias="-n")] = 10,
+    seed: int = 0,
+    stage: str | None = None,
+    dropped: bool = False,
+    reason: str | None = None,
+    json: Json = False,
+) -> int:
+    """Show random texts of a corpus, or random texts that a stage dropped, with the reasons.
+
+    PATH is the configuration of a corpus, or its work folder.
+
+    Args:
+        num: number of texts
+        seed: seed; the same seed shows the same texts
+        stage: stage that kept or dropped the texts, such as clean/quality or store/sentences; default: the documents of
+            the finished corpus
+        dropped: show dropped texts
+        reason: show only texts that were dropped for this reason
+    """
+    from paratune.corpus.contents import draw_dropped, draw_kept
+
+    require_at_least("--num", num)
+    work = work_folder(path)
+    if dropped or reason is not None:
+        rows = draw_dropped(work, stage=stage, reason=reason, num=num, seed=seed)
+    else:
+        rows = draw_kept(work, stage=stage, num=num, seed=seed)
+    if json:
+        print_json(rows)
+    elif rows:
+        print_result(Group(*(part for row in rows for part in _shown(row))), is_prose=True)
+    else:
+        print_result(Text("nothing found"))
+    return EXIT_OK
+
+
+def work_folder(path: Path) -> Path:
+    """Return the work folder: `path` itself, or the one that the configuration in `path` names.
+
+    Raises:
+        ParatuneError: `path` is neither a folder nor a configuration, or the folder does not exist.
+    """
+    from paratune.corpus.settings import read_settings
+
+    work = path if path.is_dir() else Path(read_settings(path).work)
+    if not work.is_dir():
+        message = f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first"
+        raise CheckpointError(message, code="corpus.not_finished", folder=work, path=path)
+    return work
+
+
+def _shown(row: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield the URL of a row, its other fields, and its text."""
+    from paratune.reports.text import shorten
+
+    yield Text(plain(row.get("url") or "n/a"), style="bold")
+    known = [row.get(name) for name in ("stage", "reason", "timestamp", "language", "variety")]
+    about = [plain(value) for value in known if value is not None]
+    if row.get("reason") is not None and row.get("detail"):
+        about.append(shorten(row["detail"], _MAX_CHARACTERS))
+    yield Text("  ".join(about), style="dim")
+    if text := row.get("text"):
+        yield Text(plain_lines(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"))
+    yield Text()
+
 
 corpus_app = App(name="corpus")
 for _command in (stats, sample):
@@ -39,13 +135,12 @@ def corpus(
         site: with --executor slurm: file that describes the cluster
         task_gib: with --executor slurm or ray: memory of a task in GiB; default: 2
     """
-    from paratune.corpus.memory import save_memory
-
-    save_memory()  # before pyarrow is imported
-    from paratune.commands.corpus_run import Executor, build_corpus
+    # Arrow, which is imported below, returns memory that malloc has freed; its own pool keeps some 40 MiB.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    from paratune.commands.corpus_run import build_corpus
 
     if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
         message = "--executor and --tasks go together; --site and --task-gib need them"
         raise ConfigError(message, code="cli.option_missing")
-    chosen = None if executor is None or tasks is None else Executor(executor, tasks, site, task_gib)
-    return build_corpus(config, only=only, workers=workers, as_json=json, executor=chosen)
+    spread = {"executor": executor, "tasks": tasks or 1, "site": site, "memory_gib": task_gib}
+    return build_corpus(config, only=only, workers=workers, as_json=json, **spread)

@@ -1,24 +1,177 @@
-"""Creates the executor of datatrove for `paratune corpus CONFIG --executor ...`."""
+"""Makes the shards of a stage with datatrove's executors, for `paratune corpus CONFIG --executor ...`.
 
+A task makes shards with the same functions as a local process does, so that the result is identical. The files of the
+shards show which of them are complete. datatrove saves the pipeline with dill and its tasks load it: no other user may
+be able to write to the folder.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
-from paratune.corpus.executors import ShardExecutor, StartTasks, start_local, start_ray, start_slurm
-from paratune.errors import EXIT_LAUNCH, ConfigError, option_error, require_at_least, require_installed
+from paratune.corpus.shard import counts_file
+from paratune.corpus.stage import Shards, Stage, make_shard
+from paratune.errors import (
+    EXIT_LAUNCH,
+    ConfigError,
+    DataError,
+    LaunchError,
+    MissingDependency,
+    option_error,
+    require,
+    require_at_least,
+    require_installed,
+)
 
+FOLDER = "executor"
+POLL_S = 5.0
+"""Seconds between two requests to Slurm's queue."""
+GRACE_S = 10.0
+"""Seconds until files of a finished task must be visible on a shared file system."""
 LOCAL_STAGES = ("index", "fetch")
 """Stages that may send requests to an archive; its rate limit applies to the address of one machine."""
 MAX_TASKS = 1001
 """Maximum of a Slurm array, unless a cluster allows more."""
-POLL_S = 5.0
-"""Seconds between two requests to the queue."""
+NOT_READY = f'not_ready() {{ echo "$1 cannot be loaded: the task was not started" >&2; exit {EXIT_LAUNCH}; }}'
+"""The shell function that the lines of a site call when a module or an environment is missing."""
+
+
+class MakeShards:
+    """A pipeline step that makes every `world_size`th missing shard, starting with shard number `rank`."""
+
+    def __init__(self, stage: Stage, todo: Shards) -> None:
+        self._stage, self._todo = stage, list(todo)
+        self._folder = Path.cwd()
+
+    def __call__(self, _: Any = None, rank: int = 0, world_size: int = 1) -> None:
+        os.chdir(self._folder)  # file names are relative to the folder in which the command was called
+        for number, arguments in self._todo[rank::world_size]:
+            if not (self._stage.folder / counts_file(number)).exists():  # the task may have been queued again
+                make_shard(self._stage, number, *arguments)
+
+    def __repr__(self) -> str:
+        return f"{len(self._todo)} shards of {self._stage.name}"
+
+
+StartTasks = Callable[[MakeShards, int, Path], str | None]
+"""Takes shards, number of tasks and a folder for logs; returns the job of Slurm, or None when all tasks have ended."""
+
+
+@dataclass(frozen=True)
+class ShardExecutor:
+    """Makes shards with an executor; takes the place of the number of local processes."""
+
+    work: Path
+    """Folder of all stages, which has the same path on all machines."""
+    tasks: int
+    start: StartTasks
+
+    def __call__(self, stage: Stage, todo: Shards) -> Iterator[int]:
+        """Make shards and yield the number of each complete one.
+
+        Raises:
+            DataError: Tasks ended without all of their shards.
+        """
+        logs = (self.work / FOLDER / re.sub(r"\W+", "_", stage.name)).resolve()
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir(parents=True)
+        left = [number for number, _ in todo]
+        job, until = self.start(MakeShards(stage, todo), min(self.tasks, len(todo)), logs), None
+        try:
+            while left and (until is None or time.monotonic() < until):
+                if until is None and (job is None or all(queued.job != job for queued in slurm.queue())):
+                    until = time.monotonic() + GRACE_S
+                written = [number for number in left if (stage.folder / counts_file(number)).exists()]
+                left = [number for number in left if number not in set(written)]
+                yield from written
+                if left:
+                    time.sleep(POLL_S)
+        finally:
+            if left and job is not None:  # also when the command is interrupted
+                with contextlib.suppress(Exception):
+                    slurm.cancel([job])
+        if left:
+            message = (
+                f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
+                f"{_last_error(logs)} (logs: {logs})"
+            )
+            raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
+
+
+def _last_error(logs: Path) -> str:
+    """Return the last line of a log that names an error."""
+    for path in sorted(logs.rglob("*")):
+        if path.suffix in (".log", ".out"):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            errors = [line.strip() for line in lines if re.match(r"[\w.]*(Error|Exception|Dependency)\b", line.strip())]
+            if errors:
+                return plain(errors[-1])
+    return "no log names an error"
+
+
+def start_local(workers: int) -> StartTasks:
+    """Return a function that starts tasks as processes of this machine, `workers` at a time."""
+
+    def start(make: MakeShards, tasks: int, logs: Path) -> None:
+        options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "spawn"}
+        _executor("local", "LocalPipelineExecutor")([make], logging_dir=str(logs), **options).run()
+
+    return start
+
+
+def start_ray(memory_gib: int) -> StartTasks:
+    """Return a function that starts tasks on the Ray cluster in RAY_ADDRESS."""
+
+    def start(make: MakeShards, tasks: int, logs: Path) -> None:
+        ray, executor = require("ray", extra="corpus"), _executor("ray", "RayPipelineExecutor")
+        if not ray.is_initialized():
+            try:
+                ray.init(address="auto", log_to_driver=False)
+            except ConnectionError as error:
+                raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
+        options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib}
+        executor([make], logging_dir=str(logs), **options).run()
+
+    return start
+
+
+def start_slurm(options: dict[str, Any]) -> StartTasks:
+    """Return a function that starts tasks as a Slurm job array."""
+
+    def start(make: MakeShards, tasks: int, logs: Path) -> str:
+        job = {"tasks": tasks, "job_name": f"paratune-{logs.name}", **options}
+        executor = _executor("slurm", "SlurmPipelineExecutor")([make], logging_dir=str(logs), **job)
+        try:
+            executor.run()
+        except FileNotFoundError as error:
+            message = "sbatch was not found: run this on a machine with Slurm's commands (a login node)"
+            raise MissingDependency(message, code="dependency.program_missing") from error
+        except subprocess.CalledProcessError as error:  # sbatch has printed the reason
+            message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
+            raise LaunchError(message, code="slurm.refused", command="sbatch") from error
+        return str(executor.job_id)
+
+    return start
+
+
+def _executor(module: str, name: str) -> Any:
+    executor = getattr(require(f"datatrove.executor.{module}", extra="corpus"), name)
+    # Its progress bar and log lines would mix with ours; tasks log to files.
+    require("loguru", extra="corpus").logger.disable("datatrove")
+    return executor
 
 
 def executor_spread(
@@ -54,34 +207,10 @@ def executor_spread(
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
         raise option_error("--tasks", tasks, reason, code="cli.out_of_range")
-    job = _Job()
-    return ShardExecutor(work, tasks, _slurm(read_site(site), memory, job), job.cancel)
+    return ShardExecutor(work, tasks, start_slurm(_slurm_options(read_site(site), memory)))
 
 
-class _Job:
-    """The job of a stage in Slurm's queue."""
-
-    def __init__(self) -> None:
-        self._number: str | None = None
-        self._polled = -POLL_S
-        self._is_there = True
-
-    def submitted(self, number: str) -> Callable[[], bool]:
-        self._number, self._is_there = number, True
-        return self._is_running
-
-    def cancel(self) -> None:
-        if self._number is not None:
-            slurm.cancel([self._number])
-
-    def _is_running(self) -> bool:
-        if time.monotonic() - self._polled >= POLL_S:
-            self._polled = time.monotonic()
-            self._is_there = any(job.job == self._number for job in slurm.queue())
-        return self._is_there
-
-
-def _slurm(site: Site, memory_gib: int, job: _Job) -> StartTasks:
+def _slurm_options(site: Site, memory_gib: int) -> dict[str, Any]:
     if site.partition is None or site.time is None:
         message = "--site: datatrove's Slurm executor needs partition: and time: in the site file"
         raise ConfigError(message, code="site.incomplete", option="--site", keys=("partition", "time"))
@@ -97,23 +226,14 @@ def _slurm(site: Site, memory_gib: int, job: _Job) -> StartTasks:
         name, _, value = option.removeprefix("--").partition("=")
         more[name] = value
     partition = site.partition if isinstance(site.partition, str) else ",".join(site.partition)
-    options = {
+    # These lines of shell run before a task.
+    own = [] if site.venv is not None else [f'export PATH={quoted(str(Path(sys.executable).parent))}:"$PATH"']
+    return {
         "time": site.time,
         "partition": partition,
         "qos": site.qos or "",
         "cpus_per_task": 1,
         "mem_per_cpu_gb": memory_gib,
-        "env_command": "\n".join(_environment(site)),
+        "env_command": "\n".join([NOT_READY, *own, *setup_lines(site), "export OMP_NUM_THREADS=1"]),
         "sbatch_args": more,
     }
-    return start_slurm(options, job.submitted)
-
-
-NOT_READY = f'not_ready() {{ echo "$1 cannot be loaded: the task was not started" >&2; exit {EXIT_LAUNCH}; }}'
-"""The shell function that the lines of a site call when a module or an environment is missing."""
-
-
-def _environment(site: Site) -> list[str]:
-    """Return the lines of shell that run before a task."""
-    own = [] if site.venv is not None else [f'export PATH={quoted(str(Path(sys.executable).parent))}:"$PATH"']
-    return [NOT_READY, *own, *setup_lines(site), "export OMP_NUM_THREADS=1"]

@@ -1,32 +1,42 @@
-"""Runs the stages of a corpus in their order, for `paratune corpus`."""
+"""Runs the stages of a corpus in their order, and writes its report, for `paratune corpus`."""
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from paratune.base.atomic import delete_folder, delete_remains
+from paratune.base.atomic import delete_folder, delete_remains, write_text
 from paratune.base.text import plain
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
-from paratune.commands.corpus_report import write_report
 from paratune.console import Display, outlive_readers, print_json, print_table, set_up_logging
+from paratune.corpus import store
 from paratune.corpus.clean import run as clean
-from paratune.corpus.executors import ShardExecutor
+from paratune.corpus.clean.language import check_languages
+from paratune.corpus.clean.personal import check_region
+from paratune.corpus.contents import corpus_figures, draw_dropped, draw_kept, finished_stages
 from paratune.corpus.extract import run as extract
 from paratune.corpus.fetch import run as fetch
-from paratune.corpus.finished import name_damaged_table
 from paratune.corpus.index import run as index
-from paratune.corpus.input_check import check_inputs
+from paratune.corpus.inputs import find_files
 from paratune.corpus.sentences import run as sentences
+from paratune.corpus.sentences.ngram import clean_text_files
 from paratune.corpus.settings import Corpus, read_settings
+from paratune.corpus.shard import writing
 from paratune.corpus.stage import STAGE_FILE, Workers
-from paratune.corpus.store import run as store
-from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error, require_at_least
-from paratune.reports.corpus import perplexity_page
+from paratune.errors import (
+    EXIT_OK,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    coded,
+    did_you_mean,
+    option_error,
+    require_at_least,
+)
+from paratune.reports.corpus import corpus_html, perplexity_page
 
 log = logging.getLogger(__name__)
 
@@ -38,32 +48,34 @@ STAGES: dict[str, tuple[str, Callable[[Corpus, Workers, Display], dict[str, Any]
     "sentences": (sentences.FOLDER, partial(sentences.run_sentences, page=perplexity_page)),
     "store": (store.FOLDER, store.run_store),
 }
-"""Name of a stage -> its folder and function, in order."""
-STORE = "store"
-"""The stage after which the report is written."""
+"""Name of a stage -> its folder and function, in order; the report is written after the last one."""
+EXAMPLE_CONTACTS = ("name@your.institution.pt", "name@institution.pt")
+"""Placeholders in the example configurations; no archive can write to them."""
+PAGE, SEED = "report.html", 0
+_NUM_KEPT, _NUM_DROPPED = 8, 3
+"""Number of texts in the report: of the corpus, and for each reason."""
+_MAX_REASONS = 6
+"""The most frequent reasons of a stage are shown, at most this many."""
 LOCK_FILE = "lock"
 LOCK_TIMEOUT_S = 0.2
 
 
-@dataclass(frozen=True)
-class Executor:
-    """An executor of datatrove that makes the shards, instead of processes of this command."""
-
-    name: str
-    """local, slurm or ray."""
-    tasks: int
-    site: Path | None = None
-    memory_gib: int | None = None
-
-
 def build_corpus(
-    path: Path, *, only: str | None, workers: int | None, as_json: bool, executor: Executor | None = None
+    path: Path,
+    *,
+    only: str | None,
+    workers: int | None,
+    as_json: bool,
+    executor: Literal["local", "slurm", "ray"] | None = None,
+    tasks: int = 1,
+    site: Path | None = None,
+    memory_gib: int | None = None,
 ) -> int:
     """Run the unfinished stages, and return the exit code.
 
     Args:
         only: The only stage to run, again from its start.
-        executor: For stages that send no requests to an archive.
+        executor: For stages that send no requests to an archive, with its options; see `executor_spread`.
 
     Raises:
         ParatuneError: The configuration is wrong, a file cannot be read, or the folder is in use.
@@ -76,65 +88,113 @@ def build_corpus(
     check_inputs(corpus, list(STAGES) if only is None else [only])
     outlive_readers()
     set_up_logging(speaks=True)
-    work = Path(corpus.work)
-    here = workers or corpus.workers
-    spread: Workers = here if executor is None else _spread(work, executor, here)
+    work, here = Path(corpus.work), workers or corpus.workers
+    spread: Workers = here
+    if executor is not None:
+        spread = executor_spread(work, executor, tasks=tasks, workers=here, site=site, memory_gib=memory_gib)
+        log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
     lock = _lock(work)
     try:
         delete_remains(work, is_locked=True)
-        with name_damaged_table(work):
-            totals = {}
-            for name, (folder, run) in STAGES.items():
-                if only in (None, name):
-                    if only is not None and (work / folder / STAGE_FILE).exists():
-                        delete_folder(work / folder)
-                    totals[name] = run(corpus, here if name in LOCAL_STAGES else spread, Display(speaks=True))
-        if STORE in totals:
-            with name_damaged_table(work):
-                write_report(work)
-            if totals[STORE]["kept"] == 0:
-                log.warning(
-                    "the corpus is empty: no document was kept; paratune corpus stats %s shows why",
-                    plain(path),
-                    extra=coded("corpus.empty"),
-                )
+        totals = {}
+        for name, (folder, run) in STAGES.items():
+            if only in (None, name):
+                if only is not None and (work / folder / STAGE_FILE).exists():
+                    delete_folder(work / folder)
+                totals[name] = run(corpus, here if name in LOCAL_STAGES else spread, Display(speaks=True))
+        if "store" in totals:
+            write_report(work)
+            if totals["store"]["kept"] == 0:
+                message = "the corpus is empty: no document was kept; paratune corpus stats %s shows why"
+                log.warning(message, plain(path), extra=coded("corpus.empty"))
     finally:
         lock.release()
     if as_json:
         print_json(totals)
-    else:
-        _show(work, totals)
-    return EXIT_OK
-
-
-def _spread(work: Path, executor: Executor, workers: int) -> ShardExecutor:
-    spread = executor_spread(
-        work, executor.name, tasks=executor.tasks, workers=workers, site=executor.site, memory_gib=executor.memory_gib
-    )
-    log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
-    return spread
-
-
-def _lock(work: Path) -> FileLock:
-    lock = FileLock(work / LOCK_FILE)
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=LOCK_TIMEOUT_S)
-    except Timeout as error:
-        raise CheckpointError(
-            f"{work} is in use by another process; change work, or wait for the process", code="run.in_use", folder=work
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{work} cannot be used: {error.strerror or error}; change work", code="corpus.not_writable", folder=work
-        ) from error
-    return lock
-
-
-def _show(work: Path, totals: Mapping[str, dict[str, Any]]) -> None:
+        return EXIT_OK
     rows = []
     for name, counts in totals.items():
         dropped = dict(counts.get("read", {}).get("dropped", {})) | counts["dropped"]
         reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
         rows.append((name, counts["shards"], counts["kept"], reasons, work / STAGES[name][0]))
     print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))
+    return EXIT_OK
+
+
+def _lock(work: Path) -> FileLock:
+    lock = FileLock(work / LOCK_FILE)
+    with writing("used", folder=work):
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=LOCK_TIMEOUT_S)
+        except Timeout as error:
+            message = f"{work} is in use by another process; change work, or wait for the process"
+            raise CheckpointError(message, code="run.in_use", folder=work) from error
+    return lock
+
+
+def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
+    """Check that input files of some stages exist, that languages and region are known, and that the contact is real.
+
+    Raises:
+        DataError: Names or patterns match no file (the message lists all), or a file has an unsupported format.
+        ConfigError: A language or region is unknown, or the contact is a placeholder.
+        MissingDependency: A package of the cleaning is not installed.
+    """
+    missing = []
+    for key, pattern in dict.fromkeys(_patterns(corpus, stages)):
+        try:
+            find_files([pattern], key)
+        except DataError as error:
+            missing.append(str(error))
+    if missing:
+        heading = [f"{len(missing)} problems"] if len(missing) > 1 else []
+        raise DataError("\n  ".join([*heading, *missing]), code="data.not_found")
+    if "sentences" in stages:
+        clean_text_files(corpus.sentences)
+    if "clean" in stages and corpus.clean.runs("language"):
+        check_languages(corpus.clean.language)
+    if "clean" in stages and corpus.clean.runs("personal"):
+        check_region(corpus.clean.personal)
+    uses_network = {"index": corpus.index.servers, "fetch": corpus.fetch.ranges or corpus.fetch.replay}
+    contact = corpus.network.contact
+    if contact in EXAMPLE_CONTACTS and any(uses_network.get(stage) for stage in stages):
+        message = f"network.contact is {contact}, a placeholder; set an address that the archive can write to"
+        raise ConfigError(message, code="config.placeholder", key="network.contact", value=contact)
+
+
+def _patterns(corpus: Corpus, stages: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the configuration key and the path or pattern of each input."""
+    variety, decontaminate = corpus.clean.variety, corpus.clean.decontaminate
+    inputs = [
+        ("index", "index.files", corpus.index.files),
+        ("index", "index.warcs", corpus.index.warcs),
+        ("fetch", "index.warcs", corpus.index.warcs),
+        ("fetch", "fetch.warcs", corpus.fetch.warcs),
+    ]
+    for source in variety.sources if corpus.clean.runs("variety") else []:
+        inputs.append(("clean", f"clean.variety.sources: {source.name}", [*source.brazilian, *source.european]))
+    for evaluation_set in decontaminate.sets if corpus.clean.runs("decontaminate") else []:
+        inputs.append(("clean", f"clean.decontaminate.sets: {evaluation_set.name}", evaluation_set.files))
+    inputs.append(("sentences", "sentences.clean.files", corpus.sentences.clean.files))
+    return ((key, pattern) for stage, key, patterns in inputs if stage in stages for pattern in patterns)
+
+
+def write_report(work: Path) -> None:
+    """Write the report of a finished corpus, with figures and samples, which are always the same.
+
+    Raises:
+        CheckpointError: The store is not finished, or the files cannot be written.
+    """
+    figures = corpus_figures(work)
+    samples: list[tuple[str, Iterable[Mapping[str, Any]]]] = []
+    for unit in ("documents", "sentences") if figures["sentences"] is not None else ("documents",):
+        samples.append((f"Samples of the {unit}", draw_kept(work, stage=f"store/{unit}", num=_NUM_KEPT, seed=SEED)))
+    for stage in finished_stages(work):
+        dropped = stage.totals["dropped"]
+        reasons = sorted(dropped, key=lambda reason: (-dropped[reason], reason))[:_MAX_REASONS]
+        if reasons and not stage.is_stale:
+            draw = partial(draw_dropped, work, stage=stage.name, num=_NUM_DROPPED, seed=SEED)
+            samples.append((f"Dropped by {stage.name}", [row for reason in reasons for row in draw(reason=reason)]))
+    with writing(path=work / PAGE):
+        write_text(work / PAGE, corpus_html(f"Corpus {work.resolve().name}", figures, samples))

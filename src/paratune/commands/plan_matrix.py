@@ -9,7 +9,7 @@ from paratune.api.plan import make_plan
 from paratune.api.plan_options import PlanOptions
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
-from paratune.config.differences import flatten
+from paratune.config.plain import flatten
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.matrix.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION

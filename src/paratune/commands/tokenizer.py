@@ -23,9 +23,6 @@ def tokenizer_train(
     vocab_size: int = 20000,
     column: str = "text",
     lowercase: bool = False,
-    strip_accents: bool = False,
-    min_frequency: int = 2,
-    limit_alphabet: int = 1000,
     max_length: int = 512,
     overwrite: bool = False,
     json: Json = False,
@@ -38,22 +35,11 @@ def tokenizer_train(
         vocab_size: number of entries, with special tokens
         column: column of the texts
         lowercase: ignore upper case
-        strip_accents: ignore accents
-        min_frequency: smallest count of a pair of pieces that is merged
-        limit_alphabet: maximum number of different characters; for wordpiece
         max_length: maximum number of tokens of a text, for models with this tokenizer
         overwrite: replace an existing tokenizer
     """
     require_some(texts, "texts")
-    recipe = TokenizerRecipe(
-        kind=kind,
-        vocab_size=vocab_size,
-        lowercase=lowercase,
-        strip_accents=strip_accents,
-        min_frequency=min_frequency,
-        limit_alphabet=limit_alphabet,
-        max_length=max_length,
-    )
+    recipe = TokenizerRecipe(kind, vocab_size, lowercase, max_length)
     recipe.check()
     _check_output(output, overwrite)
     outlive_readers()

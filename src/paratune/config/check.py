@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Final
 
 from paratune.config.check_task import TASK_CHECKS
-from paratune.config.check_train import FREEZE_KEYS, LOSS_KEYS, ONE_ANSWER, TRAIN_CHECKS
-from paratune.config.contradictions import Contradictions
+from paratune.config.check_train import FREEZE_KEYS, LOSS_KEYS, ONE_ANSWER, TRAIN_CHECKS, Contradictions
 from paratune.config.metric_names import LOWER_ENDINGS, METRICS, OWN_PREFIX
 from paratune.config.own_code import CALLBACKS_KEY, CLASS_KEY, HEAD_KEY, METRICS_KEY
 from paratune.config.plain import one_line

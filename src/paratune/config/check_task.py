@@ -4,8 +4,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from paratune.config.check_train import LOSS_KEYS
-from paratune.config.contradictions import Contradictions
+from paratune.config.check_train import LOSS_KEYS, Contradictions
 from paratune.config.glue import GLUE
 from paratune.config.metric_names import EMBEDDING_SCORES, OWN_PREFIX
 from paratune.config.plain import one_line

@@ -1,4 +1,4 @@
-"""Writes plain data as YAML, so that reading it returns the same data."""
+"""Writes plain data as YAML, so that reading it returns the same data; flattens and compares configurations."""
 
 import json
 import math
@@ -54,3 +54,28 @@ def _quoted(text: str) -> str:
     """Return text as a double-quoted YAML scalar, with invisible characters escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings by dotted key.
+
+    Lists, empty mappings and the mapping of labels are leaves.
+    """
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and dotted not in OPAQUE:
+            leaves.update(flatten(value, f"{dotted}."))
+        else:
+            leaves[dotted] = value
+    return leaves
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return each dotted key with different values in two resolved configurations, with both values.
+
+    A missing key counts as null. Both are compared as JSON data, so one may come from a record.
+    """
+    flat_a, flat_b = (flatten(json.loads(json.dumps(values))) for values in (a, b))
+    keys = [*flat_a, *(key for key in flat_b if key not in flat_a)]
+    return [(key, flat_a.get(key), flat_b.get(key)) for key in keys if flat_a.get(key) != flat_b.get(key)]

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.config.baseline_sections import TfidfOptions
-from paratune.config.distil_section import Distil
+from paratune.config.optional_sections import Distil, TfidfOptions, Trackers
 from paratune.config.section import (
     LONGEST_S,
     CodeName,
@@ -28,7 +27,6 @@ from paratune.config.section import (
 )
 from paratune.config.strategy_sections import SingleOptions, Strategy
 from paratune.config.task_sections import Task
-from paratune.config.tracker_sections import Trackers
 
 
 class RunOptions(Section):

@@ -12,7 +12,7 @@ from typing import Any
 
 from paratune.base.process_state import is_running
 from paratune.base.text import plain
-from paratune.errors import CheckpointError, DataError, require
+from paratune.errors import CheckpointError, require
 
 MEMORY = "256MiB"
 """Memory limit of a connection, above which DuckDB uses files."""
@@ -36,8 +36,7 @@ def connection(folder: Path) -> Iterator[Any]:
 
     Raises:
         MissingDependency: DuckDB is not installed.
-        DataError: A table is damaged.
-        CheckpointError: Memory or disk is full, or a table cannot be opened.
+        CheckpointError: Memory or disk is full, or a table is damaged or cannot be opened.
     """
     duckdb = require("duckdb", extra="corpus")
     delete_scratch(folder)
@@ -62,7 +61,8 @@ def connection(folder: Path) -> Iterator[Any]:
         if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
             message = f"{problem}; free space in {folder}, or change work"
             raise CheckpointError(message, code="corpus.not_writable", folder=folder) from error
-        raise DataError(problem, code="corpus.query") from error
+        message = f"{problem}; delete the folder of this table and repeat the command"
+        raise CheckpointError(message, code="corpus.damaged") from error
     finally:
         shutil.rmtree(own, ignore_errors=True)
         _OPEN.discard(own.name)

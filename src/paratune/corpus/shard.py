@@ -70,6 +70,12 @@ def read_rows(path: Path, columns: list[str] | None = None, *, batch_size: int =
             yield from batch.to_pylist()
 
 
+def num_rows(path: Path) -> int:
+    """Return the number of rows of a Parquet table."""
+    with reading(path):
+        return int(pq.read_metadata(path).num_rows)
+
+
 def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[Any]) -> dict[str, Any]:
     """Write a shard and return its counts.
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.feasibility import Ranks, Target, reasons_against
 from paratune.config.problems import ERRORS, Problem
 from paratune.config.task_sections import cuts_windows
 from paratune.doctor.finding import Finding

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paratune.base.token_ids import num_token_ids
-from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
+from paratune.config.feasibility import DECODER_START, lacks_decoder_start
 from paratune.config.permission import NamedCode, admit
 from paratune.config.sections import Config, ModelOptions
 from paratune.errors import ConfigError, coded, did_you_mean

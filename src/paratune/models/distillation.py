@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.config.distil_section import DEFAULT_TEMPERATURE, Distil, distance_of
+from paratune.config.optional_sections import DEFAULT_TEMPERATURE, Distil, distance_of
 from paratune.models.objectives import Objective
 
 

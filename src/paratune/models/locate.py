@@ -12,6 +12,7 @@ from paratune import hub
 from paratune.base.system_errors import system_error
 from paratune.base.text import listing
 from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
+from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
 from paratune.config.permission import REMOTE_CODE, require_allowed
 from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError, MissingDependency, ParatuneError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.candidates import strategy_section
 from paratune.config.check import check
-from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.feasibility import Ranks, Target, reasons_against
 from paratune.config.load import LoadedConfig
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config

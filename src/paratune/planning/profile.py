@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 
 from paratune.batch import Batch
-from paratune.config.feasibility.rules import stage_reasons
+from paratune.config.feasibility import stage_reasons
 from paratune.config.problems import refuse
 from paratune.config.sections import ModelOptions, Train
 from paratune.config.strategy_sections import PipelineOptions

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paratune import hardware
-from paratune.config.feasibility.rules import Target, precision_reasons
+from paratune.config.feasibility import Target, precision_reasons
 from paratune.config.problems import refuse
 from paratune.errors import ConfigError
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from paratune.base.text import plain
 from paratune.base.units import parse_count
 from paratune.config.batch_size import resolve_batch
-from paratune.config.feasibility.layers import num_layers
-from paratune.config.feasibility.rules import Ranks, reasons_against
+from paratune.config.feasibility import Ranks, num_layers, reasons_against
 from paratune.config.problems import refuse
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options

@@ -14,16 +14,10 @@ from filelock import FileLock, Timeout
 
 from paratune.base import atomic
 from paratune.base.text import plain
-from paratune.config.differences import differences, flatten
 from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
+from paratune.config.plain import differences, flatten
 from paratune.errors import CheckpointError, os_error_as
-from paratune.records import (
-    CHECKPOINTS_FOLDER,
-    RUN_FILE,
-    SUMMARY_FILE,
-    is_finished,
-    read_run,
-)
+from paratune.records import CHECKPOINTS_FOLDER, RUN_FILE, SUMMARY_FILE, is_finished, read_run
 
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"

@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 from paratune import records
 from paratune.base.text import plain
-from paratune.config.differences import flatten
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.errors import CheckpointError
 from paratune.records.published import Published
 

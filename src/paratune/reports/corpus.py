@@ -34,7 +34,7 @@ _DROPPED = ("Dropped", "num_dropped")
 def corpus_html(
     title: str, figures: Mapping[str, Any], samples: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]
 ) -> str:
-    """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`.
+    """Return the page of a corpus from the result of `paratune.corpus.contents.corpus_figures`.
 
     Args:
         samples: Headings with rows: url, timestamp, reason, detail and text, as far as they are known.
@@ -64,7 +64,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a corpus that are not empty, from `paratune.corpus.store.figures.corpus_figures`."""
+    """Return the tables of a corpus that are not empty, from `paratune.corpus.contents.corpus_figures`."""
     documents, sentences, funnel = figures["documents"], figures["sentences"], figures["funnel"]
     tables = [funnel_table(funnel), reasons_table(funnel)]
     if documents is not None and documents["num"]:

@@ -4,17 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord
 from paratune.reports.amounts import scale_of
-from paratune.reports.measures import (
-    MEASURES,
-    Measure,
-    constant_measures,
-    cost,
-    efficiency_measures,
-    score_measures,
-)
+from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
 from paratune.reports.runs.targets import target_measures
 from paratune.reports.tables.table import TableCell
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from paratune.config.deepspeed_limits import STAGES, deepspeed_limits
+from paratune.config.strategy_sections import STAGES, deepspeed_limits
 from paratune.errors import LaunchError, require
 from paratune.strategies import deepspeed_double as double
 

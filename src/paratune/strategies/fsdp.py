@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from paratune.base.units import parse_count
 from paratune.batch import Batch
-from paratune.config.feasibility.rules import Ranks, world_size_reasons
+from paratune.config.feasibility import Ranks, world_size_reasons
 from paratune.config.problems import refuse
 from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.precision import Precision

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.config.differences import flatten
 from paratune.config.layers import SHORTHAND, Layer, layer_of, merge
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem, overlap
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_scalar

@@ -11,10 +11,9 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.config.check import check
-from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sections import Config, data_sources
 from paratune.config.sources import local_path, path_and_split

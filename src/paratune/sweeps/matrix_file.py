@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
+from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text, refuse_other_file
 from paratune.config.options import section_options
-from paratune.config.other_files import refuse_other_file
 from paratune.config.problems import Problem, SourceLocation
 from paratune.config.section import Section
 from paratune.config.validate import describe_value, validate_as

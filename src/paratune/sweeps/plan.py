@@ -11,9 +11,8 @@ from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.text import listing
 from paratune.base.units import counted
-from paratune.config.differences import differences
 from paratune.config.layers import read_text
-from paratune.config.plain import one_line
+from paratune.config.plain import differences, one_line
 from paratune.errors import CheckpointError
 from paratune.hardware.environment import UNSET
 from paratune.records.run_folder import is_in_use

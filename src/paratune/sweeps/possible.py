@@ -12,8 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from paratune.config.feasibility.layers import num_layers
-from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.feasibility import Ranks, Target, num_layers, reasons_against
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits

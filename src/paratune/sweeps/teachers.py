@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.layers import Layer, layer_of, merge
+from paratune.config.optional_sections import Distil, teacher_names
 from paratune.config.problems import Problem, SourceLocation
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
 from paratune.sweeps.axes import find_values

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from safetensors.numpy import save_file
 
-from paratune.config.baseline_sections import TfidfOptions
+from paratune.config.optional_sections import TfidfOptions
 from paratune.data.columns import Samples
 from paratune.errors import CheckpointError, DataError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paratune.config.tracker_sections import MLflow
+from paratune.config.optional_sections import MLflow
 from paratune.errors import require
 from paratune.trackers.protocol import Status, TrackedRun, load_run_id, save_run_id
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paratune.config.tracker_sections import TensorBoard
+from paratune.config.optional_sections import TensorBoard
 from paratune.errors import require
 from paratune.trackers.protocol import Status, TrackedRun
 

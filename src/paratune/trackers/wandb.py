@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from paratune.config.tracker_sections import WandB
+from paratune.config.optional_sections import WandB
 from paratune.errors import require
 from paratune.trackers.protocol import Status, TrackedRun, load_run_id, save_run_id
 

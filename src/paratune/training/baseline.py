@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from paratune import hardware, records
-from paratune.config.baseline_sections import TfidfOptions
 from paratune.config.glue import headline_metrics
+from paratune.config.optional_sections import TfidfOptions
 from paratune.config.sections import run_path
 from paratune.console import log_to_file
 from paratune.data.duplicates import write_text_hashes

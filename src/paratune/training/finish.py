@@ -10,7 +10,7 @@ import torch
 
 from paratune import records
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.feasibility.rules import DEMO_MODEL
+from paratune.config.feasibility import DEMO_MODEL
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import TrainBatches
 from paratune.engine.evaluate import Evaluation

@@ -21,7 +21,7 @@ from paratune import hardware, records
 from paratune.base.units import parse_count
 from paratune.batch import Batch
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.remedies import Shortage, remedies
+from paratune.config.hints import Shortage, remedies
 from paratune.config.sections import run_path
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers

@@ -14,7 +14,7 @@ from paratune import records
 from paratune.base.atomic import write_text
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration, format_number
-from paratune.config.feasibility.rules import DEMO_MODEL
+from paratune.config.feasibility import DEMO_MODEL
 from paratune.config.metric_names import LABELS, is_lower_better, metric_label
 from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as

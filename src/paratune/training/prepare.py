@@ -16,7 +16,7 @@ import torch
 
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.feasibility.rules import Ranks, reasons_against, sample_reasons, stages
+from paratune.config.feasibility import Ranks, reasons_against, sample_reasons, stages
 from paratune.config.load import LoadedConfig
 from paratune.config.own_code import OWN_ERRORS, described_error
 from paratune.config.problems import refuse

@@ -14,11 +14,11 @@ from torch import nn
 from paratune import hardware, records
 from paratune.base.secrets import hide_in_words
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
 from paratune.config.load import MAPPING
 from paratune.config.own_code import named_code, own_code_record, own_model_options
 from paratune.config.permission import NamedCode
+from paratune.config.plain import flatten
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
@@ -81,7 +81,7 @@ def session_record(
     Args:
         step: Number of steps before this session.
         batch_reason: Why the micro-batch is not the configured one, or how auto chose it.
-        advice: Lines of `paratune.config.advice`.
+        advice: Lines of `paratune.config.hints`.
     """
     return {
         **session_facts(prepared, nodes=nodes, step=step, advice=advice),

@@ -12,9 +12,8 @@ import torch
 
 import paratune
 from paratune import hardware
-from paratune.config.differences import flatten
 from paratune.config.own_code import own_code_record, source_hash
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.config.strategy_sections import OutsideStrategy
 from paratune.engine.stop import StopRequest
 from paratune.errors import LaunchError, ParatuneError

@@ -14,8 +14,8 @@ from typing import Any
 
 from paratune import hardware, records
 from paratune.base.system_errors import forward_error
-from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
+from paratune.config.hints import JobSizes, advice
 from paratune.config.load import LoadedConfig
 from paratune.config.own_code import described_error, own_code_record
 from paratune.config.sections import run_path
@@ -77,14 +77,7 @@ from paratune.training.record import (
 )
 from paratune.training.rendezvous import check_same, process_group
 from paratune.training.resume import resume
-from paratune.training.steps import (
-    check_steps,
-    first_step,
-    is_due,
-    noise_interval,
-    noise_unavailable_reason,
-    num_steps,
-)
+from paratune.training.steps import check_steps, first_step, is_due, noise_interval, noise_unavailable_reason, num_steps
 from paratune.training.values import PlacedRun, Session
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ import torch
 from paratune import records
 from paratune.base.atomic import replace_file
 from paratune.base.text import listing
-from paratune.config.distil_section import Distil, teacher_names
+from paratune.config.optional_sections import Distil, teacher_names
 from paratune.config.sections import Config, named_columns
 from paratune.config.task_sections import class_names
 from paratune.console import Display

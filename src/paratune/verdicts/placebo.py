@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from paratune.config.differences import flatten
+from paratune.config.plain import flatten
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.verdicts import special
 

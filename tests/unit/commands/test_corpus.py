@@ -7,7 +7,7 @@ from archive import write_warc
 from filelock import FileLock
 from raised import check_shown, raises_code
 
-from paratune.commands.corpus_look import sample
+from paratune.commands.corpus import sample
 from paratune.commands.corpus_run import STAGES, build_corpus
 from paratune.records import read_json
 

@@ -8,7 +8,7 @@ from raised import raises_code
 from paratune.commands import corpus_executor
 from paratune.commands.corpus import corpus
 from paratune.commands.corpus_executor import executor_spread
-from paratune.commands.corpus_run import Executor, build_corpus
+from paratune.commands.corpus_run import build_corpus
 from paratune.errors import EXIT_LAUNCH, MissingDependency
 
 SITE = "partition: a\ntime: '10'\n"
@@ -66,7 +66,7 @@ environment: {A: b c}
 sbatch: [--nice=100]
 """
     received = {}
-    monkeypatch.setattr(corpus_executor, "start_slurm", lambda options, submitted: received.update(options))
+    monkeypatch.setattr(corpus_executor, "start_slurm", lambda options: received.update(options))
     executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3})
     lines = [line for line in received.pop("env_command").splitlines() if line and not line.startswith("#")]
     assert lines == [
@@ -97,9 +97,9 @@ def test_a_task_fails_if_a_module_cannot_be_loaded():
 def test_a_site_that_does_not_fit_is_refused_before_the_first_stage(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
-    chosen = Executor("slurm", 2, site(tmp_path, "partition: a\n"))
+    chosen = {"executor": "slurm", "tasks": 2, "site": site(tmp_path, "partition: a\n")}
     with raises_code("site.incomplete", "partition", "time"):
-        build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=chosen)
+        build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, **chosen)
     assert not (tmp_path / "work").exists()
 
 

@@ -2,10 +2,10 @@
 
 from corpus_documents import extracted
 
-from paratune.commands.corpus_report import write_report
+from paratune.commands.corpus_run import write_report
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
-from paratune.corpus.store.run import run_store
+from paratune.corpus.store import run_store
 
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
 

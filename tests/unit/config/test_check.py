@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from raised import check_code, raises_code
 
-from paratune.config.feasibility.rules import stage_reasons
+from paratune.config.feasibility import stage_reasons
 from paratune.config.load import load_config
 from paratune.config.metric_names import METRICS
 from paratune.config.problems import refuse

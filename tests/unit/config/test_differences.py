@@ -1,4 +1,4 @@
-from paratune.config.differences import differences, flatten
+from paratune.config.plain import differences, flatten
 
 
 def test_flatten_gives_leaves_by_dotted_key():

@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raised import check_code, raises_code
 
-from paratune.config.differences import flatten
 from paratune.config.load import LoadedConfig, load_config, show_text
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.config.strategy_sections import DDPOptions, OutsideStrategy
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.errors import ConfigError
@@ -194,6 +193,6 @@ def test_the_quickstart_is_the_same_experiment_but_for_the_strategy():
 
 
 def test_loading_a_configuration_needs_no_torch():
-    code = "import sys, paratune.config.load, paratune.config.schema; print({'torch', 'numpy'} & set(sys.modules))"
+    code = "import sys, paratune.config.load, paratune.config.options; print({'torch', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

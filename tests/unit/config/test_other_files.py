@@ -5,8 +5,8 @@ import pickle
 import pytest
 from raised import raises_code
 
+from paratune.config.layers import refuse_other_file
 from paratune.config.load import load_config
-from paratune.config.other_files import refuse_other_file
 
 SETTINGS = {"output_dir": "out", "num_train_epochs": 3, "per_device_train_batch_size": 8}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paratune.config.remedies import Shortage, remedies
+from paratune.config.hints import Shortage, remedies
 from paratune.config.traits import TRAITS
 
 GIB = 2**30

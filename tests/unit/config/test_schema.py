@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from paratune.config.options import section_options
-from paratune.config.schema import json_schema
+from paratune.config.options import json_schema, section_options
 from paratune.config.sections import Config
 from paratune.config.yaml_tree import read_tree
 

@@ -5,7 +5,7 @@ from raised import check_code
 
 from paratune.config.problems import Problem
 from paratune.config.section import Positive, Section
-from paratune.config.section_file import read_section_file
+from paratune.config.validate import read_section_file
 from paratune.errors import ConfigError
 
 

@@ -1,9 +1,9 @@
 import pytest
 from raised import check_code
 
-from paratune.config.differences import flatten
 from paratune.config.load import load_config
 from paratune.config.options import find_key, section_options
+from paratune.config.plain import flatten
 from paratune.config.sections import Config
 from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, validate
 

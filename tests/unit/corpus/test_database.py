@@ -63,7 +63,7 @@ def test_the_number_of_threads_does_not_change_the_result(tmp_path, monkeypatch,
 
 def test_errors_of_duckdb_become_data_errors(tmp_path, monkeypatch):
     (table,) = write(tmp_path, ["a"])
-    with raises_code("corpus.query", "nothing"):
+    with raises_code("corpus.damaged", "nothing"):
         list(query(tmp_path, f"SELECT nothing FROM {parquet([table])}"))
     monkeypatch.setattr(database, "MEMORY", "1MiB")
     with raises_code("corpus.not_writable", "Out of Memory Error", folder=tmp_path):

@@ -1,6 +1,5 @@
 """How the table of a shard is written."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
 
-from paratune.corpus.memory import save_memory
 from paratune.corpus.shard import ShardWriter, read_rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
@@ -56,15 +54,6 @@ def test_halves_of_surrogate_pairs_become_question_marks(tmp_path: Path):
         table.add({"id": "1", "text": "bom \ud83d dia"})
         table.add({"id": "2", "text": "olá"})
     assert pq.read_table(tmp_path / "odd")["text"].to_pylist() == ["bom ? dia", "olá"]
-
-
-def test_a_choice_of_arrows_pool_stays(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    save_memory()
-    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "jemalloc"
-    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL")
-    save_memory()
-    assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "system"
 
 
 @pytest.mark.parametrize("left", [None, b"", b"torn", b"PAR1 torn", b"PAR1" + bytes(40) + b"PAR1"])

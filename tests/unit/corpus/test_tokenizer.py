@@ -7,6 +7,7 @@ import pytest
 from raised import raises_code
 from transformers import AutoTokenizer
 
+from paratune.corpus import tokenizer as tokenizer_module
 from paratune.corpus.tokenizer import RECORD_FILE, Kind, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 TEXTS = ["o jogador marcou um golo", "o guarda-redes não marcou golo nenhum", "um jogo, um golo: 1-0"] * 20
@@ -56,8 +57,9 @@ def test_the_same_texts_give_the_same_tokenizer(kind: Kind):
     assert len(made) == 1
 
 
-def test_the_rarest_letters_are_left_out_of_the_alphabet():
-    recipe = TokenizerRecipe(vocab_size=50, limit_alphabet=2)
+def test_the_rarest_letters_are_left_out_of_the_alphabet(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tokenizer_module, "MAX_LETTERS", 2)
+    recipe = TokenizerRecipe(vocab_size=50)
     tokenizer, _ = train_tokenizer(lambda: ["aaa bbb c"], recipe)
     assert {"a", "b", "##a", "##b"} <= set(tokenizer.get_vocab())
     assert tokenizer.encode("c", add_special_tokens=False).tokens == ["[UNK]"]
@@ -77,19 +79,19 @@ def test_a_vocabulary_without_room_for_the_letters_is_refused():
         train_tokenizer(lambda: ["aab bba"], TokenizerRecipe(vocab_size=8))
 
 
-def test_accents_and_case_stay_unless_asked(tmp_path: Path):
+def test_accents_stay_and_case_unless_asked(tmp_path: Path):
     kept_rows = trained(tmp_path / "a", TokenizerRecipe(vocab_size=400))
     assert kept_rows.tokenize("não") == ["não"]
     assert kept_rows.tokenize("GOLO") != ["golo"]
-    plain = trained(tmp_path / "b", TokenizerRecipe(vocab_size=400, lowercase=True, strip_accents=True))
-    assert plain.tokenize("NÃO") == ["nao"]
+    plain = trained(tmp_path / "b", TokenizerRecipe(vocab_size=400, lowercase=True))
+    assert plain.tokenize("NÃO") == ["não"]
 
 
 def test_the_record_has_the_recipe(tmp_path: Path):
-    recipe = TokenizerRecipe(vocab_size=300, min_frequency=3)
+    recipe = TokenizerRecipe(vocab_size=300, lowercase=True)
     trained(tmp_path / "t", recipe)
     written = json.loads((tmp_path / "t" / RECORD_FILE).read_text())
-    assert written["recipe"]["min_frequency"] == 3
+    assert written["recipe"] == {"kind": "wordpiece", "vocab_size": 300, "lowercase": True, "max_length": 512}
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
@@ -101,8 +103,6 @@ def test_the_record_has_the_recipe(tmp_path: Path):
             TokenizerRecipe(kind="bpe", vocab_size=260),
             ("tokenizer.vocabulary_size", "--vocab-size", "260", "261", "bpe"),
         ),
-        (TokenizerRecipe(min_frequency=0), ("cli.out_of_range", "--min-frequency", "0", "1")),
-        (TokenizerRecipe(limit_alphabet=0), ("cli.out_of_range", "--limit-alphabet", "0", "1")),
         (TokenizerRecipe(max_length=0), ("cli.out_of_range", "--max-length", "0", "1")),
     ],
 )

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.config.distil_section import Distil
+from paratune.config.optional_sections import Distil
 from paratune.models.distillation import distilled, teacher_targets
 from paratune.models.objectives import OBJECTIVES, weighted_sum
 

@@ -15,7 +15,7 @@ from transformers import (
     T5Config,
 )
 
-from paratune.config.feasibility.layers import num_layers
+from paratune.config.feasibility import num_layers
 from paratune.config.sections import ModelOptions
 from paratune.models.config import _check_kept as check_kept
 from paratune.models.config import load_config

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models
 from transformers import ModernBertConfig, PreTrainedTokenizerFast, T5Config
 
 from paratune.config import permission
-from paratune.config.feasibility.rules import DEMO_MODEL
+from paratune.config.feasibility import DEMO_MODEL
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
 from paratune.models.config import load_config

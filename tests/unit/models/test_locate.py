@@ -6,7 +6,7 @@ import pytest
 from raised import raises_code
 from tiny import tiny_config, tiny_model
 
-from paratune.config.feasibility.layers import num_layers
+from paratune.config.feasibility import num_layers
 from paratune.config.sections import ModelOptions
 from paratune.models.config import load_config
 from paratune.models.load import require_weights

@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC, LinearSVR
 
-from paratune.config.baseline_sections import TfidfOptions
+from paratune.config.optional_sections import TfidfOptions
 from paratune.tasks.tfidf import ABSENT, texts_with_pairs, tfidf_fitter
 
 RNG = np.random.default_rng(7)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from paratune.config.tracker_sections import MLflow, TensorBoard, WandB
+from paratune.config.optional_sections import MLflow, TensorBoard, WandB
 from paratune.trackers.mlflow import MLflowTracker, default_uri
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.tensorboard import TensorBoardTracker

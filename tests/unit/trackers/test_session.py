@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from patience import wait_for
 
-from paratune.config.tracker_sections import PACKAGES, Trackers
+from paratune.config.optional_sections import PACKAGES, Trackers
 from paratune.errors import NotFiniteError, Stopped
 from paratune.trackers import session as module
 from paratune.trackers.protocol import TrackedRun

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, root_mean_squared_error
 
 from paratune import records
-from paratune.config.baseline_sections import TfidfOptions, refuse_baseline
 from paratune.config.load import LoadedConfig, load_config
+from paratune.config.optional_sections import TfidfOptions, refuse_baseline
 from paratune.engine.stop import StopRequest
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.run_folder import Mode

@@ -12,10 +12,10 @@ from paratune.config.glue import GLUE
 from paratune.config.layers import Layer, expand_shorthands
 from paratune.config.load import check_layer
 from paratune.config.metric_names import METRICS
+from paratune.config.optional_sections import PACKAGES
 from paratune.config.options import kinds, section_options
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
-from paratune.config.tracker_sections import PACKAGES
 from paratune.config.trainer import optimization, running
 from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey
 from paratune.config.trainer.keys import MAPPED, OTHERS, PLACES, RENAMED, STATE, UnsupportedKey

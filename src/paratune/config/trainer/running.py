@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from paratune.config.deepspeed_limits import STAGES
 from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
 from paratune.config.plain import one_line
+from paratune.config.strategy_sections import STAGES
 from paratune.config.trainer.conversion import DECIDE, FILL_IN, Conversion
 from paratune.config.trainer.settings import Settings
 

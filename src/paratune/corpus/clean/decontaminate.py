@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.clean.settings import Decontaminate
 from paratune.corpus.clean.step import Document, drop, hash_64, normalized_words, require_unique_names
-from paratune.corpus.index.inputs import file_identity, find_files
+from paratune.corpus.inputs import file_identity, find_files, read_texts
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Decontaminate
 from paratune.corpus.shard import read_rows, reading, writing
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
-from paratune.corpus.text_files import read_texts
 from paratune.errors import DataError
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows

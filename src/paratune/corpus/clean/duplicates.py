@@ -28,12 +28,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.corpus.clean.settings import Duplicates
 from paratune.corpus.clean.step import Document, drop, normalized_words
 from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import part_file, read_rows
+from paratune.corpus.settings import Corpus, Duplicates
+from paratune.corpus.shard import num_rows, part_file, read_rows, reading
 from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
 from paratune.errors import require
 
@@ -75,7 +74,7 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) ->
     require("rensa", extra="corpus")
     settings = {**options.model_dump(), "format": FORMAT, "rensa": version("rensa")}
     paths, source = stage_tables(before), stage_output(before)
-    counts = [pq.read_metadata(path).num_rows for path in paths]
+    counts = [num_rows(path) for path in paths]
     *starts, num_documents = accumulate(counts, initial=0)
     signatures, pairs, clusters = (folder / name for name in PARTS)
     stage = Stage("duplicates", folder, DOCUMENT_SCHEMA, partial(drop_duplicates, clusters), settings, source)
@@ -247,7 +246,8 @@ def find_clusters(folder: Path, pairs: Sequence[Path], signatures: Sequence[Path
 def drop_duplicates(folder: Path, path: Path, start: int, count: int) -> Iterator[Document | DroppedRow]:
     """Yield the documents that are the first of their cluster, and drop the others with the id of the first one."""
     own_range = [("document", ">=", start), ("document", "<", start + count)]
-    columns = pq.read_table(folder / part_file(0), filters=own_range, partitioning=None).to_pydict()
+    with reading(folder / part_file(0)):
+        columns = pq.read_table(folder / part_file(0), filters=own_range, partitioning=None).to_pydict()
     found = dict(zip(columns["document"], zip(columns["first"], columns["similarity"], strict=True), strict=True))
     for position, document in enumerate(read_rows(path), start=start):
         if position not in found:

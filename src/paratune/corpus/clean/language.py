@@ -1,20 +1,37 @@
-"""The step `language`: identifies the language of documents with py3langid and drops those in other languages.
+"""The steps `language` and `variety`: drop documents in other languages, and in other varieties of Portuguese.
 
-The probability is that of py3langid: naive Bayes over byte n-grams, tempered by the square root of their number.
+py3langid identifies the language: naive Bayes over byte n-grams, tempered by the square root of their number. The
+variety is that of a logistic regression of scikit-learn over hashed n-grams, which is trained on configured texts. All
+words with a capital letter are equal, and all numbers: place names show the subject of a text, not its variety.
+
+WORK/4_clean/variety/model.safetensors   weights and calibration
+WORK/4_clean/variety/evaluation.json     training texts and evaluation; written last
 """
 
-from collections.abc import Iterator
+import hashlib
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paratune.corpus.clean.settings import Language
-from paratune.corpus.clean.step import Document, drop, run_documents, unknown_value
-from paratune.corpus.rows import DroppedRow
-from paratune.corpus.shard import read_rows
-from paratune.errors import require
+import numpy as np
+import numpy.typing as npt
 
-FORMAT = 1  # version of the rows; increased when the same input gives other rows
+from paratune.base.atomic import replace_file
+from paratune.corpus.clean.step import Document, drop, require_unique_names, run_documents, unknown_value
+from paratune.corpus.inputs import find_files, read_texts
+from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
+from paratune.corpus.settings import Corpus, Language, Variety, VarietySource
+from paratune.corpus.shard import read_rows, writing
+from paratune.corpus.stage import RunStage, Stage, read_record, stage_output, stage_tables
+from paratune.errors import CheckpointError, DataError, require
+from paratune.records import file_sha256, write_json
+
+LANGUAGE_FORMAT = 1  # version of the rows; increased when the same input gives other rows
 NUM_DIGITS = 4
 """Decimal places of the probability."""
 MAX_CHARACTERS = 10_000
@@ -48,7 +65,7 @@ def keep_languages(options: Language, path: Path) -> Iterator[Document | Dropped
                 yield {**document, "language": language, "language_score": score}
 
 
-run_language = partial(run_documents, keep_languages, FORMAT, ("py3langid",))
+run_language = partial(run_documents, keep_languages, LANGUAGE_FORMAT, ("py3langid",))
 """Runs the step."""
 
 
@@ -65,3 +82,316 @@ def identify_language(text: str) -> tuple[str, float]:
 def _identifier() -> Any:
     module = require("py3langid.langid", extra="corpus")
     return module.LanguageIdentifier.from_model_file(module.MODEL_FILE, norm_probs=True)
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+FORMAT = 2  # version of features and files; increased when the same text gives other features
+FOLDER, MODEL_FILE, EVALUATION_FILE = "variety", "model.safetensors", "evaluation.json"
+LANGUAGE = "pt"
+EUROPEAN, BRAZILIAN = "pt-PT", "pt-BR"
+NUM_FEATURES = 1 << 18
+"""Features of characters, and as many of words."""
+C = 10.0
+"""Inverse strength of the regularisation, as in scikit-learn."""
+MAX_STEPS = 50
+"""Maximum iterations of L-BFGS; more change the scores in the third digit."""
+MIN_WORDS = 4
+"""Minimum number of words of a line."""
+GROUP = 8
+"""Lines of a group; a group is also used as a document."""
+MIN_GROUPS, MAX_GROUPS = 10, 200
+"""Groups of each variety of a source; of more groups, those with the smallest hashes are used."""
+HELD_OUT = 10
+"""One of so many groups is held out."""
+_NAME = re.compile(r"\b[^\W\d_a-zß-öø-ÿ]\w*")
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class VarietyModel:
+    """A logistic regression over the features of a text, with a calibration of its scores."""
+
+    weights: npt.NDArray[np.float32]
+    """(2 * NUM_FEATURES + 1,); the last one is the bias. A score above 0 is for pt-PT."""
+    calibration: npt.NDArray[np.float64]
+    """(3,): the log-odds of pt-PT are c[0] * score + c[1] * score * log(characters) + c[2]."""
+
+    def variety_of(self, text: str) -> tuple[str, float]:
+        """Return pt-PT or pt-BR, with its probability, from 0.5 to 1."""
+        score = (features([text]) @ self.weights[:-1].astype(np.float64))[0] + float(self.weights[-1])
+        european = round(
+            float(probabilities(np.array([score]), np.array([len(text)]), self.calibration)[0]), NUM_DIGITS
+        )
+        return (EUROPEAN, european) if european >= 0.5 else (BRAZILIAN, round(1 - european, NUM_DIGITS))
+
+
+def run_variety(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
+    """Train the classifier if necessary, and run the step.
+
+    Returns:
+        Totals; `evaluation`: see `train`.
+
+    Raises:
+        ConfigError: Two sources have the same name.
+        DataError: A training file is missing or unreadable, or has too little text.
+        CheckpointError: The classifier cannot be written or read.
+    """
+    options = corpus.clean.variety
+    model = folder.parent / FOLDER
+    evaluation = _trained(options, model)
+    hashed = file_sha256(model / MODEL_FILE)
+    settings = {"keep": options.keep, "min_score": options.min_score, "format": FORMAT, "model": hashed}
+    work = partial(keep_varieties, options, model.resolve())
+    stage = Stage("variety", folder, DOCUMENT_SCHEMA, work, settings, stage_output(before))
+    return {**run(stage, [(path,) for path in stage_tables(before)]), "evaluation": evaluation}
+
+
+def keep_varieties(options: Variety, folder: Path, path: Path) -> Iterator[Document | DroppedRow]:
+    """Yield the documents of a table that are in one of the varieties or not in Portuguese, and drop the others."""
+    model = load(folder)
+    for document in read_rows(path):
+        if document["language"] not in (LANGUAGE, None):
+            yield document
+            continue
+        variety, score = model.variety_of(document["text"])
+        if variety not in options.keep:
+            yield drop(document, "variety", f"{variety} {score}")
+        elif score < options.min_score:
+            yield drop(document, "variety unsure", f"{variety} {score}")
+        else:
+            yield {**document, "variety": variety, "variety_score": score}
+
+
+def _trained(options: Variety, folder: Path) -> dict[str, Any]:
+    """Return the evaluation of the classifier; train it if there is none for these texts."""
+    require_unique_names("clean.variety.sources", options.sources)
+    files = [[[path.as_posix(), file_sha256(path)] for path in paths] for paths in map(source_files, options.sources)]
+    seen = {"format": FORMAT, "sources": [source.model_dump() for source in options.sources], "files": files}
+    path = folder / EVALUATION_FILE
+    if path.exists() and (record := read_record(path, "trained_on"))["trained_on"] == seen:
+        return dict(record["evaluation"])
+    log.info("variety: training the classifier on %d sources", len(options.sources))
+    model, evaluation = train(read_sources(options.sources))
+    with writing(folder=folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        save(model, folder)
+        write_json(path, {"trained_on": seen, "evaluation": evaluation})
+    return evaluation
+
+
+def source_files(source: VarietySource) -> list[Path]:
+    """Find the files of a source: those in Brazilian Portuguese, then those in European Portuguese.
+
+    Raises:
+        DataError: A path or pattern matches no file.
+    """
+    return find_files([*source.brazilian, *source.european], f"clean.variety.sources: {source.name}")
+
+
+def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
+    """Return the training texts of sources.
+
+    Lines in both varieties of a source are left out. A line of several sources counts for the first only, so that no
+    test line of a source is in a training source.
+
+    Returns:
+        A row for each line, and for each group of lines, joined by spaces, with the columns source, is_european, length
+        (line or document), text, and is_held_out.
+
+    Raises:
+        DataError: A file is missing, is unreadable or lacks a column, or there is too little text.
+    """
+    import pandas as pd
+
+    rows: list[tuple[str, bool, str, str, bool]] = []
+    seen: set[str] = set()
+    for source in sources:
+        key = f"clean.variety.sources: {source.name}"
+        sides = [
+            list(dict.fromkeys(line for path in find_files(patterns, key) for line in _lines(path, source.columns)))
+            for patterns in (source.brazilian, source.european)
+        ]
+        left_out = seen | (set(sides[0]) & set(sides[1]))
+        for is_european, lines in enumerate(sides):
+            groups = _groups([line for line in lines if line not in left_out])
+            if len(groups) < MIN_GROUPS:
+                variety = ("brazilian", "european")[is_european]
+                raise DataError(
+                    f"{key}, {variety} has fewer than {MIN_GROUPS * GROUP} lines of {MIN_WORDS} words that neither the "
+                    "other variety nor a source before has; name more files",
+                    code="corpus.too_little_text",
+                    key="clean.variety.sources",
+                    name=source.name,
+                    variety=variety,
+                )
+            for group, is_held_out in groups:
+                seen.update(group)
+                texts = [*(("line", line) for line in group), ("document", " ".join(group))]
+                rows += [(source.name, bool(is_european), length, text, is_held_out) for length, text in texts]
+    return pd.DataFrame(rows, columns=["source", "is_european", "length", "text", "is_held_out"])
+
+
+def _groups(lines: Sequence[str]) -> list[tuple[tuple[str, ...], bool]]:
+    """Return groups of lines, and whether they are held out; only their hashes decide which are used and held out."""
+    cut = [tuple(lines[start : start + GROUP]) for start in range(0, len(lines) - GROUP + 1, GROUP)]
+    order = sorted(cut, key=lambda group: hashlib.sha256(" ".join(group).encode("utf-8", "replace")).digest())
+    place = {group: number for number, group in enumerate(order[:MAX_GROUPS])}
+    return [(group, place[group] % HELD_OUT == 0) for group in cut if group in place]
+
+
+def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:
+    for text in read_texts(path, [] if path.name.removesuffix(".gz").endswith(".txt") else columns):
+        for line in text.split("\n"):
+            if len(line.split()) >= MIN_WORDS:
+                yield " ".join(line.split())
+
+
+def save(model: VarietyModel, folder: Path) -> None:
+    """Write a model to an existing folder."""
+    from safetensors.numpy import save_file
+
+    with replace_file(folder / MODEL_FILE) as temporary:
+        save_file({"weights": model.weights, "calibration": model.calibration}, temporary)
+
+
+def load(folder: Path) -> VarietyModel:
+    """Read a model.
+
+    Raises:
+        CheckpointError: There is no model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return VarietyModel(**load_file(folder / MODEL_FILE))
+    except (OSError, SafetensorError, TypeError) as error:
+        message = f"{folder} has no classifier of varieties ({error}); delete it"
+        raise CheckpointError(message, code="corpus.damaged", folder=folder) from error
+
+
+def simplified(text: str) -> str:
+    """Return a text in lower case without names and numbers, with a space between words and at both ends."""
+    text = text[:MAX_CHARACTERS]
+    # In titles and menus all words have capitals, which are not names.
+    if 2 * len(_NAME.findall(text)) < len(text.split()):
+        text = _NAME.sub("¤", text)
+    return f" {' '.join(_NUMBER.sub('0', text).lower().split())} "
+
+
+@cache
+def _vectorizers() -> tuple[Any, Any]:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    make = partial(HashingVectorizer, n_features=NUM_FEATURES, alternate_sign=False, norm=None, preprocessor=simplified)
+    return make(analyzer="char", ngram_range=(2, 5)), make(ngram_range=(1, 2), token_pattern=r"\S+")
+
+
+def features(texts: Sequence[str]) -> Any:
+    """Return the features of texts: n-grams of 2 to 5 characters, and of 1 and 2 words.
+
+    Returns:
+        (N, 2 * NUM_FEATURES), sparse: 1 + log of each count, scaled so that the sum of squares of a text is 1.
+    """
+    from scipy.sparse import hstack
+    from sklearn.preprocessing import normalize
+
+    counts = hstack([vectorizer.transform(texts) for vectorizer in _vectorizers()], format="csr")
+    counts.data = 1 + np.log(counts.data)
+    return normalize(counts, copy=False)
+
+
+def probabilities(scores: Any, num_characters: Any, calibration: Any) -> Any:
+    """Return the probabilities, (N,), that texts with these scores are European."""
+    from scipy.special import expit
+
+    slope, length_slope, bias = calibration
+    return expit((slope + length_slope * np.log(np.maximum(1, num_characters))) * scores + bias)
+
+
+def train(texts: "pd.DataFrame") -> tuple[VarietyModel, dict[str, Any]]:
+    """Train a classifier on all texts, and evaluate classifiers that were trained on a part of them.
+
+    Each source, variety and length (line, document) has the same weight, independent of its number of texts.
+
+    Args:
+        texts: See `read_sources`.
+
+    Returns:
+        The classifier, and its evaluation: `held_out`, scores by source and length of a model that was trained on nine
+        tenths of each source; `unseen`, scores on each source of a model that was trained on the other sources, None
+        for a single source.
+    """
+    names = texts["source"].unique()
+    # With one thread the order of sums does not depend on the machine.
+    with require("threadpoolctl", extra="corpus").threadpool_limits(limits=1):
+        matrix = features(texts["text"])
+        score = partial(_scores_of_left_out, matrix, texts)
+        held_out = score([texts["is_held_out"]])
+        unseen = score([texts["source"] == name for name in names]) if len(names) > 1 else None
+        # Probabilities are fitted to scores (Platt, 1999), with a slope that grows with the length of a text.
+        scored = held_out if unseen is None else unseen
+        lengths = np.log(scored["text"].str.len())
+        pairs = np.stack([scored["score"], scored["score"] * lengths], axis=1)
+        fitted = _fit(pairs, scored, C=1e3)
+        calibration = np.array([*fitted.coef_[0], fitted.intercept_[0]])
+        whole = _fit(matrix, texts, C=C)
+    weights = np.append(whole.coef_[0], whole.intercept_[0]).astype(np.float32)
+    evaluation = {
+        "held_out": _figures(held_out, calibration),
+        "unseen": None if unseen is None else _figures(unseen, calibration),
+    }
+    return VarietyModel(weights, calibration), evaluation
+
+
+def _fit(matrix: Any, texts: "pd.DataFrame", **options: float) -> Any:
+    """Return a fitted logistic regression."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    sizes = texts.groupby(["source", "is_european", "length"])["text"].transform("size")
+    row_weights = len(texts) / sizes / (1 / sizes).sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # may stop early
+        return LogisticRegression(max_iter=MAX_STEPS, **options).fit(
+            matrix, texts["is_european"], sample_weight=row_weights
+        )
+
+
+def _scores_of_left_out(matrix: Any, texts: "pd.DataFrame", parts: Sequence[Any]) -> "pd.DataFrame":
+    """Return the texts of each part with the column `score`, by a model that was trained on the texts of no part."""
+    import pandas as pd
+
+    scored = []
+    for is_left_out in parts:
+        chosen = is_left_out.to_numpy()
+        model = _fit(matrix[~chosen], texts[~chosen], C=C)
+        scored.append(texts[chosen].assign(score=model.decision_function(matrix[chosen])))
+    return pd.concat(scored)
+
+
+def _figures(scored: "pd.DataFrame", calibration: Any) -> dict[str, dict[str, Any]]:
+    """Return by source and length: numbers of texts, recall of each variety, their mean, area under the ROC curve."""
+    from sklearn.metrics import roc_auc_score
+
+    figures: dict[str, dict[str, Any]] = {}
+    for (source, length), chosen in scored.groupby(["source", "length"], sort=False):
+        labels = chosen["is_european"].to_numpy()
+        if labels.all() or not labels.any():
+            continue
+        european = probabilities(chosen["score"].to_numpy(), chosen["text"].str.len().to_numpy(), calibration)
+        recalls = float((european[labels] >= 0.5).mean()), float((european[~labels] < 0.5).mean())
+        figures.setdefault(str(source), {})[str(length)] = {
+            "num_european": int(labels.sum()),
+            "num_brazilian": int((~labels).sum()),
+            "european": round(recalls[0], 4),
+            "brazilian": round(recalls[1], 4),
+            "balanced_accuracy": round(sum(recalls) / 2, 4),
+            "auc": round(float(roc_auc_score(labels, european)), 4),
+        }
+    return figures

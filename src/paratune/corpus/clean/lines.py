@@ -20,11 +20,10 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.clean.settings import Lines
 from paratune.corpus.clean.step import Document, drop, hash_64, with_text
 from paratune.corpus.database import parquet, query
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Lines
 from paratune.corpus.shard import ShardWriter, part_file, read_rows
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 

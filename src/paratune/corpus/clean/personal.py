@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from paratune.corpus.clean.settings import Personal
 from paratune.corpus.clean.step import Document, run_documents, unknown_value, with_text
+from paratune.corpus.settings import Personal
 from paratune.corpus.shard import read_rows
 from paratune.errors import require
 

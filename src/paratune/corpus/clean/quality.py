@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from paratune.corpus.clean.settings import Quality
 from paratune.corpus.clean.step import Document, drop, run_documents
 from paratune.corpus.rows import DroppedRow
+from paratune.corpus.settings import Quality
 from paratune.corpus.shard import read_rows
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
@@ -109,55 +109,45 @@ def repeated_ngrams(page: MeasuredText, n: int) -> float:
     return num_characters / len(page.text)
 
 
-def quality_rules(options: Quality) -> list[QualityRule]:
-    """Return the rules with a limit in these options, the fastest first; `Quality` describes their measures."""
-    o = options
-    rules: list[QualityRule] = [
-        ("words", o.min_words, o.max_words, lambda page: len(page.words)),
-        (
-            "word length",
-            o.min_word_length,
-            o.max_word_length,
-            lambda page: sum(map(len, page.words)) / len(page.words),
-        ),
-        ("hash signs", None, o.max_symbols, lambda page: page.text.count("#") / len(page.pieces)),
-        ("ellipses", None, o.max_symbols, lambda page: sum(map(page.text.count, ELLIPSES)) / len(page.pieces)),
-        (
-            "bullet lines",
-            None,
-            o.max_bullet_lines,
-            lambda page: page.share_of_lines(lambda line: line.lstrip().startswith(BULLETS)),
-        ),
-        ("ellipsis lines", None, o.max_ellipsis_lines, lambda page: page.share_of_lines(_ends_in(ELLIPSES))),
-        (
-            "alphabetic words",
-            o.min_alphabetic_words,
-            None,
-            lambda page: sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces),
-        ),
-        ("letters", o.min_letters, None, lambda page: sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces))),
-        ("stop words", o.min_stop_words, None, lambda page: len(page.stop_words)),
-        ("stop word share", o.min_stop_word_share, None, lambda page: page.stop_words.total() / len(page.words)),
-        ("punctuated lines", o.min_punctuated_lines, None, lambda page: page.share_of_lines(_ends_in(ENDS))),
-        ("short lines", None, o.max_short_lines, lambda page: page.share_of_lines(lambda x: len(x) <= SHORT_LINE)),
-        ("lines per word", None, o.max_lines_per_word, lambda page: page.text.count("\n") / len(page.pieces)),
-        ("repeated lines", None, o.max_repeated_lines, lambda page: 1 - len(set(page.lines)) / len(page.lines)),
-        (
-            "repeated line characters",
-            None,
-            o.max_repeated_line_characters,
-            lambda page: (sum(map(len, page.lines)) - sum(map(len, set(page.lines)))) / len(page.text),
-        ),
-    ]
-    for n, most in zip(TOP_SIZES, o.max_top_ngrams, strict=True):
-        rules.append((f"top {n}-gram", None, most, partial(top_ngram, n=n)))
-    for n, most in zip(REPEATED_SIZES, o.max_repeated_ngrams, strict=True):
-        rules.append((f"repeated {n}-grams", None, most, partial(repeated_ngrams, n=n)))
-    return [rule for rule in rules if rule[1:3] != (None, None)]
-
-
 def _ends_in(ends: tuple[str, ...]) -> Callable[[str], bool]:
     return lambda line: line.rstrip().endswith(ends)
+
+
+MEASURES: dict[str, Callable[[MeasuredText], float]] = {
+    "words": lambda page: len(page.words),
+    "word_length": lambda page: sum(map(len, page.words)) / len(page.words),
+    "bullet_lines": lambda page: page.share_of_lines(lambda line: line.lstrip().startswith(BULLETS)),
+    "ellipsis_lines": lambda page: page.share_of_lines(_ends_in(ELLIPSES)),
+    "alphabetic_words": lambda page: sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces),
+    "letters": lambda page: sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces)),
+    "stop_words": lambda page: len(page.stop_words),
+    "stop_word_share": lambda page: page.stop_words.total() / len(page.words),
+    "punctuated_lines": lambda page: page.share_of_lines(_ends_in(ENDS)),
+    "short_lines": lambda page: page.share_of_lines(lambda line: len(line) <= SHORT_LINE),
+    "lines_per_word": lambda page: page.text.count("\n") / len(page.pieces),
+    "repeated_lines": lambda page: 1 - len(set(page.lines)) / len(page.lines),
+    "repeated_line_characters": lambda page: (
+        (sum(map(len, page.lines)) - sum(map(len, set(page.lines)))) / len(page.text)
+    ),
+}
+"""Measure of each rule, whose limits are `min_NAME` and `max_NAME` of `Quality`; the fastest first."""
+
+
+def quality_rules(options: Quality) -> list[QualityRule]:
+    """Return the rules with a limit in these options, the fastest first; `Quality` describes their measures."""
+    rules: list[QualityRule] = [
+        (name.replace("_", " "), getattr(options, f"min_{name}", None), getattr(options, f"max_{name}", None), measure)
+        for name, measure in MEASURES.items()
+    ]
+    rules[2:2] = [
+        ("hash signs", None, options.max_symbols, lambda page: page.text.count("#") / len(page.pieces)),
+        ("ellipses", None, options.max_symbols, lambda page: sum(map(page.text.count, ELLIPSES)) / len(page.pieces)),
+    ]
+    for n, most in zip(TOP_SIZES, options.max_top_ngrams, strict=True):
+        rules.append((f"top {n}-gram", None, most, partial(top_ngram, n=n)))
+    for n, most in zip(REPEATED_SIZES, options.max_repeated_ngrams, strict=True):
+        rules.append((f"repeated {n}-grams", None, most, partial(repeated_ngrams, n=n)))
+    return [rule for rule in rules if rule[1:3] != (None, None)]
 
 
 def _is_punctuation(character: str) -> bool:

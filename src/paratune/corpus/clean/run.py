@@ -15,11 +15,10 @@ from paratune.base.atomic import delete_folder
 from paratune.console import Display
 from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.duplicates import run_duplicates
-from paratune.corpus.clean.language import run_language
+from paratune.corpus.clean.language import run_language, run_variety
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
-from paratune.corpus.clean.variety import run_variety
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import (
     BEGUN_FILE,
@@ -53,15 +52,9 @@ STEPS: list[tuple[str, Run]] = [
 """All steps in order."""
 
 
-def is_step_enabled(corpus: Corpus, name: str) -> bool:
-    """Return whether a step runs: it is not skipped, and its input is configured."""
-    works_with = {"variety": corpus.clean.variety.sources, "decontaminate": corpus.clean.decontaminate.sets}
-    return name not in corpus.clean.skip and bool(works_with.get(name, True))
-
-
 def enabled_steps(corpus: Corpus) -> list[tuple[str, Run, str]]:
     """Return name, function and folder name of the steps that run, in order."""
-    return [(name, run, f"{n}_{name}") for n, (name, run) in enumerate(STEPS, start=1) if is_step_enabled(corpus, name)]
+    return [(name, run, f"{n}_{name}") for n, (name, run) in enumerate(STEPS, start=1) if corpus.clean.runs(name)]
 
 
 def output_folder(corpus: Corpus) -> Path:

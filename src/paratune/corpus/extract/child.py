@@ -22,7 +22,7 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.corpus.extract.document import extract, warm_up
-from paratune.corpus.extract.results import ExtractedText, NoText
+from paratune.corpus.extract.process import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 
 MAX_FILE_BYTES = 1 << 20

@@ -7,8 +7,7 @@ from typing import Any
 import trafilatura
 from ftfy.badness import is_bad
 
-from paratune.corpus.extract.repair import without_mojibake
-from paratune.corpus.extract.unwrap import unwrap
+from paratune.corpus.extract.lines import unwrap, without_mojibake
 
 LAYOUT_CHARACTERS = 200
 """Minimum number of characters of a cell that makes its table a layout table, not a data table."""

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pypdfium2
 
-from paratune.corpus.extract.results import NoText
-from paratune.corpus.extract.unwrap import HYPHEN, unwrap
+from paratune.corpus.extract.lines import HYPHEN, unwrap
+from paratune.corpus.extract.process import NoText
 
 SLACK = 0.85
 """Share of the maximum width from which a line counts as full, since letters differ in width."""

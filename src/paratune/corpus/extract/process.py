@@ -16,13 +16,39 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
 from paratune.base.text import plain
-from paratune.corpus.extract.results import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 from paratune.errors import LaunchError
+
+
+@dataclass(frozen=True)
+class ExtractedText:
+    """The text of a document."""
+
+    mime: str
+    """MIME type by the first bytes."""
+    text: str
+    """A paragraph per line."""
+    extractor: str
+    """Library that extracted it."""
+    title: str | None = None
+    charset: str | None = None
+    """Name in the Encoding standard (windows-1252), for plain text and HTML."""
+
+
+@dataclass(frozen=True)
+class NoText:
+    """The reason why a document has no text."""
+
+    reason: str
+    """A few words; documents are counted by reason."""
+    detail: str
+    """The offending value."""
+
 
 COMMAND = ("-P", "-m", "paratune.corpus.extract.child")
 """Arguments of Python; -P, so that files in the working directory are not imported."""

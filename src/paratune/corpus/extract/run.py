@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.console import Display
-from paratune.corpus.extract.process import DocumentReader
-from paratune.corpus.extract.results import ExtractedText, NoText
+from paratune.corpus.extract.process import DocumentReader, ExtractedText, NoText
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Extract
 from paratune.corpus.shard import read_rows

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,13 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.database import repeated_rows
-from paratune.corpus.index.cdx import essence, read_lines
-from paratune.corpus.index.inputs import Source, find_files, index_sources, open_index
+from paratune.corpus.index.captures import essence, read_lines, read_records
 from paratune.corpus.index.servers import Query, read_query, server_queries
-from paratune.corpus.index.warcs import read_records
+from paratune.corpus.inputs import Source, find_files, index_sources, open_index
 from paratune.corpus.rows import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow
-from paratune.corpus.settings import Corpus, Index
-from paratune.corpus.shard import write_shard
+from paratune.corpus.settings import Corpus, Index, Network
+from paratune.corpus.shard import reading, write_shard
 from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
-from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, coded, os_error_as, require_installed
 
 log = logging.getLogger(__name__)
@@ -129,40 +128,32 @@ def _unwanted(
 
 
 def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:
-    """Write shards of `rows` rows, with the first row of each digest if `unique`; return their number."""
+    """Write shards of `rows` kept rows, with the first row of each digest if `unique`; return their number."""
+    num_kept, num_shards = 0, 0
+
+    def shard_of(capture: Any) -> int:
+        nonlocal num_kept
+        num_kept += not isinstance(capture, DroppedRow)
+        return max(0, num_kept - 1) // rows
+
     captures = _captures(tables, repeated_rows(stage.folder, tables, "digest") if unique else iter(()))
-    following = next(captures, None)
-
-    def shard() -> Iterator[Any]:
-        """Yield captures up to `rows` kept ones, with the dropped ones between them; `following` is then the next."""
-        nonlocal following
-        num_kept = 0
-        while following is not None:
-            is_kept = not isinstance(following, DroppedRow)
-            if is_kept and num_kept == rows:
-                return
-            num_kept += is_kept
-            yield following
-            following = next(captures, None)
-
-    number = 0
-    while following is not None or number == 0:  # an empty index has one empty shard
-        write_shard(stage.folder, number, stage.schema, shard())
-        number += 1
-    return number
+    for number, shard in groupby(captures, key=shard_of):
+        write_shard(stage.folder, number, stage.schema, shard)
+        num_shards = number + 1
+    if not num_shards:  # an empty index has one empty shard
+        write_shard(stage.folder, 0, stage.schema, ())
+    return max(1, num_shards)
 
 
 def _captures(tables: Sequence[Path], repeated: Iterator[tuple[int, int]]) -> Iterator[Any]:
     """Yield the rows of tables, and `DroppedRow` for those whose places are in the sorted `repeated`."""
     duplicate = next(repeated, None)
     for number, path in enumerate(tables):
-        with pq.ParquetFile(path) as table:
-            at = 0
-            for group in range(table.num_row_groups):  # batches across groups take more memory
-                for row in table.read_row_group(group).to_pylist():
-                    if (number, at) == duplicate:
-                        yield DroppedRow(row["url"], "duplicate", row["digest"])
-                        duplicate = next(repeated, None)
-                    else:
-                        yield row
-                    at += 1
+        with reading(path), pq.ParquetFile(path) as table:
+            groups = map(table.read_row_group, range(table.num_row_groups))  # batches across groups take more memory
+            for place, row in enumerate(row for group in groups for row in group.to_pylist()):
+                if (number, place) == duplicate:
+                    yield DroppedRow(row["url"], "duplicate", row["digest"])
+                    duplicate = next(repeated, None)
+                else:
+                    yield row

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlencode, urlsplit
 
-from paratune.corpus.index.cdx import capture_row, read_lines
+from paratune.corpus.index.captures import capture_row, read_lines
 from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
-from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge, archive_client
-from paratune.corpus.web.settings import CdxServer, Network, Server, TextSearchServer, Windowed, after, first_moment
+from paratune.corpus.settings import CdxServer, Network, Server, Windowed, after, first_moment
+from paratune.corpus.web import ArchiveResponse, Client, TooLarge, archive_client
 from paratune.errors import DataError
 
 IN_MEMORY_BYTES = 16 << 20
@@ -61,7 +61,7 @@ def _subjects(server: Server) -> Iterator[Parameters]:
         for url in server.urls:
             filters = [("filter", pattern) for pattern in server.filters]
             yield (("url", url), ("matchType", server.match), *filters, ("output", "json"))
-    elif isinstance(server, TextSearchServer):
+    else:
         types: list[Parameters] = [(("type", document_type),) for document_type in server.types]
         # Without these two, the search returns at most two results per site.
         field = "url" if server.per_site is None else "site"
@@ -71,9 +71,6 @@ def _subjects(server: Server) -> Iterator[Parameters]:
         for query in server.queries:
             for type_parameter in types or [()]:
                 yield (("q", query), *options, *type_parameter)
-    else:
-        for url in server.urls:
-            yield (("versionHistory", url),)
 
 
 def _windows(server: Windowed) -> Iterator[Parameters]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from paratune.config.deepspeed_limits import Limits, deepspeed_limits
-from paratune.config.strategy_sections import DeepSpeedOptions, strategy_options
+from paratune.config.strategy_sections import DeepSpeedOptions, Limits, deepspeed_limits, strategy_options
 from paratune.planning.kinds.replicated import whole_states
 from paratune.planning.profile import Parameter, Profile
 from paratune.planning.states import (

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.matrix.document import as_dict, matrix_csv, matrix_document, matrix_sections, reproduced_runs

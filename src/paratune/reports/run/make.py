@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures import over_steps

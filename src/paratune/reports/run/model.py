@@ -9,7 +9,7 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_count
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.finished import RunRecord, rank_memory

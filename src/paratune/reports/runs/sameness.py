@@ -9,9 +9,9 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
+from paratune.config.plain import flatten
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.finished import RunRecord
 from paratune.reports.measures import named, over_sessions

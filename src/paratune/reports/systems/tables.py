@@ -7,7 +7,7 @@ from functools import partial
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord
 from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
 from paratune.reports.measures import (

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from paratune.base.units import MIB
 from paratune.batch import Batch
-from paratune.config.feasibility.rules import stage_reasons
+from paratune.config.feasibility import stage_reasons
 from paratune.config.problems import refuse
 from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.errors import ConfigError

@@ -12,8 +12,7 @@ from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder, run_clean
-from paratune.corpus.clean.settings import Clean, Language
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus, Language
 
 DISPLAY = Display(speaks=False)
 PORTUGUESE = "A cidade acordou com chuva e as escolas ficaram fechadas durante a manhã de ontem, dia {}."
@@ -99,7 +98,7 @@ import sys
 from pathlib import Path
 from paratune.console import Display
 from paratune.corpus.clean.run import run_clean
-from paratune.corpus.clean.settings import Clean
+from paratune.corpus.settings import Clean
 from paratune.corpus.settings import Corpus
 if __name__ == "__main__":
     run_clean(Corpus(work=sys.argv[1], clean=Clean(skip=sys.argv[2:])), 2, Display(speaks=False))

@@ -7,8 +7,7 @@ from raised import raises_code
 from paratune.console import Display
 from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.run import run_clean
-from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet
 
 DISPLAY = Display(speaks=False)
 FOLDER = "4_clean/5_decontaminate"

@@ -17,9 +17,8 @@ from paratune.corpus.clean.duplicates import (
     shingles,
     signatures_of,
 )
-from paratune.corpus.clean.settings import Clean
 from paratune.corpus.clean.step import normalized_words
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus
 
 FOLDER = "4_clean/4_duplicates"
 

@@ -8,8 +8,7 @@ import pytest
 from corpus_documents import content, document, extracted, runner
 
 from paratune.corpus.clean.run import STEPS
-from paratune.corpus.clean.settings import Clean
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus
 
 SCRIPT = Path(__file__).parents[3] / "killed_step.py"
 

@@ -3,8 +3,7 @@ from corpus_documents import dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.corpus.clean.language import check_languages, identify_language, run_language
-from paratune.corpus.clean.settings import Clean, Language
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus, Language
 
 PORTUGUESE = "A cidade acordou com chuva e as escolas ficaram fechadas durante a manhã de ontem."
 # Articles 1 of the Universal Declaration of Human Rights, as published by the United Nations.

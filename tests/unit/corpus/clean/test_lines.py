@@ -5,8 +5,7 @@ import pytest
 from corpus_documents import content, document, dropped, extracted, kept, runner
 
 from paratune.corpus.clean.lines import host_and_page, is_cookie_notice, line_key, menu_lines, run_lines
-from paratune.corpus.clean.settings import Clean, Lines
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus, Lines
 
 FOOTER = "Todos os direitos reservados, atualizado em {}"
 

@@ -6,8 +6,7 @@ from corpus_documents import document, extracted, kept, runner
 from raised import raises_code
 
 from paratune.corpus.clean.personal import check_region, mask, run_personal
-from paratune.corpus.clean.settings import Clean, Personal
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Clean, Corpus, Personal
 
 ALL = Personal()
 

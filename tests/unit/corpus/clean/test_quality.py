@@ -3,15 +3,8 @@ import random
 import pytest
 from corpus_documents import dropped, extracted, kept, runner
 
-from paratune.corpus.clean.quality import (
-    MeasuredText,
-    failed_rule,
-    quality_rules,
-    repeated_ngrams,
-    run_quality,
-)
-from paratune.corpus.clean.settings import Clean, Quality
-from paratune.corpus.settings import Corpus
+from paratune.corpus.clean.quality import MeasuredText, failed_rule, quality_rules, repeated_ngrams, run_quality
+from paratune.corpus.settings import Clean, Corpus, Quality
 
 PROSE = """A cidade acordou com chuva, e as escolas ficaram fechadas durante toda a manhã de ontem.
 O presidente da câmara disse que os serviços de limpeza trabalham desde a madrugada para abrir as estradas principais.

@@ -9,9 +9,7 @@ from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.clean.run import enabled_steps, run_clean
-from paratune.corpus.clean.settings import Clean, Variety, VarietySource
-from paratune.corpus.clean.variety import (
+from paratune.corpus.clean.language import (
     NUM_FEATURES,
     VarietyModel,
     features,
@@ -23,7 +21,8 @@ from paratune.corpus.clean.variety import (
     simplified,
     train,
 )
-from paratune.corpus.settings import Corpus
+from paratune.corpus.clean.run import enabled_steps, run_clean
+from paratune.corpus.settings import Clean, Corpus, Variety, VarietySource
 
 DISPLAY = Display(speaks=False)
 # Words that differ and constructions that do, in sentences of the same subjects.

@@ -2,7 +2,7 @@ import pytest
 from corpus_files import HEART, docx, odt, pdf, rtf, word_file
 
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.results import ExtractedText, NoText
+from paratune.corpus.extract.process import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 
 KEPT = Extract(min_characters=20, max_characters=100_000, charset="windows-1252")

@@ -1,7 +1,7 @@
 import pytest
 from corpus_files import HEART, docx, odt, pdf, rtf, word_file
 
-from paratune.corpus.extract.mime import DOC, DOCX, HTML, OCTETS, ODT, PDF, RTF, TEXT, XHTML, essence, mime_type
+from paratune.corpus.extract.document import DOC, DOCX, HTML, OCTETS, ODT, PDF, RTF, TEXT, XHTML, essence, mime_type
 
 PAGE = b"<html><body><p>Ol\xe1</p></body></html>"
 CASES = {

@@ -7,8 +7,7 @@ from patience import PATIENCE_S
 from raised import raises_code
 
 from paratune.corpus.extract import process
-from paratune.corpus.extract.process import DocumentReader
-from paratune.corpus.extract.results import ExtractedText, NoText
+from paratune.corpus.extract.process import DocumentReader, ExtractedText, NoText
 from paratune.corpus.settings import Extract
 
 CHILD = Path(__file__).parents[3] / "hostile_child.py"

@@ -10,7 +10,7 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.results import ExtractedText
+from paratune.corpus.extract.process import ExtractedText
 from paratune.corpus.settings import Extract
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))

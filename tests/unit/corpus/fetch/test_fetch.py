@@ -22,7 +22,7 @@ from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Fetch, Index, read_settings
 from paratune.corpus.stage import stage_tables
-from paratune.corpus.web.client import Unavailable
+from paratune.corpus.web import Unavailable
 
 DISPLAY = Display(speaks=False)
 HTML = [("Content-Type", "text/html; charset=iso-8859-1")]

@@ -6,7 +6,7 @@ import sys
 import pytest
 from raised import raises_code
 
-from paratune.corpus.fetch.journal import Journal
+from paratune.corpus.fetch.run import Journal
 from paratune.corpus.rows import DroppedRow
 
 ROWS = {
@@ -34,7 +34,7 @@ def test_journal_entries_are_read_in_any_order(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from paratune.corpus.fetch.journal import Journal
+from paratune.corpus.fetch.run import Journal
 journal = Journal(Path(sys.argv[1]))
 for position in range(20):
     journal.add(position, {"url": "u", "payload": bytes(100_000)})

@@ -4,14 +4,7 @@ import zlib
 
 import pytest
 
-from paratune.corpus.fetch.payload import (
-    Received,
-    decode_content,
-    fetched_row,
-    is_sha1,
-    sha1,
-    usage_terms,
-)
+from paratune.corpus.fetch.sources import Received, decode_content, fetched_row, is_sha1, sha1, usage_terms
 from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Fetch
 

@@ -13,9 +13,8 @@ from archive import has_pywb, network, pywb, stand_in
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.index.run import run_index
-from paratune.corpus.settings import Corpus, Fetch, Index
+from paratune.corpus.settings import CdxServer, Corpus, Fetch, Index, TextSearchServer
 from paratune.corpus.stage import stage_tables
-from paratune.corpus.web.settings import CdxServer, TextSearchServer
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
 WARCS = [

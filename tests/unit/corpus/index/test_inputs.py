@@ -3,7 +3,7 @@ import zipfile
 
 from raised import raises_code
 
-from paratune.corpus.index.inputs import Source, find_files, index_sources, open_index
+from paratune.corpus.inputs import Source, find_files, index_sources, open_index
 
 GIB = 2**30
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paratune.corpus.index.warcs import HEAD_BYTES, read_records
+from paratune.corpus.index.captures import HEAD_BYTES, read_records
 from paratune.corpus.rows import CaptureRow, DroppedRow
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
@@ -96,7 +96,7 @@ def test_nothing_that_a_stranger_wrote_reaches_the_terminal(tmp_path, capfd, cap
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets")
 def test_iana_is_found_as_pywb_indexed_it():
     """pywb's own index of the same file: url, timestamp, status, digest, length and offset of each response."""
-    from paratune.corpus.index.cdx import read_lines
+    from paratune.corpus.index.captures import read_lines
 
     with (SHARED / "pywb/cdxj/iana.cdxj").open("rb") as file:
         known = [read_line for read_line in read_lines(file, "x") if read_line.mime != "warc/revisit"]

@@ -4,7 +4,7 @@ import pytest
 from raised import check_logged, raises_code
 from sentence_documents import DISPLAY, make_corpus, name, sentence
 
-from paratune.corpus.sentences.models import corpus_half, file_sentences
+from paratune.corpus.sentences.ngram import corpus_half, file_sentences
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.settings import CleanPart, SentenceSettings
 from paratune.records import read_json

@@ -4,8 +4,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from paratune.corpus.sentences.models import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.ngram import USUAL_DISCOUNTS, _discounts, train
+from paratune.corpus.sentences.ngram import USUAL_DISCOUNTS, _discounts, load_ngram, ngram_perplexity, train
 
 kenlm = pytest.importorskip("kenlm")
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from raised import raises_code
 from sentence_documents import DISPLAY, make_corpus, sentence
 
-from paratune.corpus.sentences.models import corpus_half, load_ngram, ngram_perplexity
+from paratune.corpus.sentences.ngram import corpus_half, load_ngram, ngram_perplexity
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.settings import CleanPart, SentenceSettings
 

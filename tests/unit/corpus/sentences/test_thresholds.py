@@ -4,8 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paratune.corpus.sentences.run import SCORED_SCHEMA
-from paratune.corpus.sentences.thresholds import NUM_SAMPLES, evaluate_thresholds
+from paratune.corpus.sentences.run import NUM_SAMPLES, SCORED_SCHEMA, evaluate_thresholds
 from paratune.corpus.settings import SentenceSettings
 
 

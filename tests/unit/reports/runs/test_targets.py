@@ -8,7 +8,7 @@ import pytest
 from make_run import make_run
 from raised import raises_code
 
-from paratune.config.targets import ScoreTarget, parse_target
+from paratune.config.metric_names import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.records.finished import read_record
 from paratune.reports import make

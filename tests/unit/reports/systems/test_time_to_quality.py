@@ -10,7 +10,7 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 from raised import raises_code
 
 from paratune.commands.report import report
-from paratune.config.targets import parse_target
+from paratune.config.metric_names import parse_target
 from paratune.records.sweep import CellRecord, cell_run_folder
 from paratune.reports.matrix import make_sweep
 from paratune.reports.tables.table import Table

@@ -6,13 +6,13 @@ import sys
 import pytest
 from patience import PATIENCE_S
 
-from paratune.corpus import rate
-from paratune.corpus.rate import LONGEST_HOLD_S, RateLimit
+from paratune.corpus import web
+from paratune.corpus.web import LONGEST_HOLD_S, RateLimit
 
 ASK = """
 import sys, time
 from pathlib import Path
-from paratune.corpus.rate import RateLimit
+from paratune.corpus.web import RateLimit
 limit = RateLimit(Path(sys.argv[1]), 601)
 print(time.monotonic())
 for _ in range(6):
@@ -48,8 +48,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(rate.time, "monotonic", clock.monotonic)
-    monkeypatch.setattr(rate.time, "sleep", clock.sleep)
+    monkeypatch.setattr(web.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(web.time, "sleep", clock.sleep)
     return clock
 
 
@@ -112,7 +112,7 @@ def test_a_time_that_is_no_number_holds_nobody_back(limit, clock):
 @pytest.mark.parametrize("key", ["next_s", "held_s"])
 @pytest.mark.parametrize("stored", ["Infinity", "NaN", "1e400", "1" + 400 * "0", "1" + 5000 * "0", "1e9", '"inf"'])
 def test_a_stored_time_out_of_range_costs_a_minute_and_is_replaced(limit, clock, tmp_path, monkeypatch, key, stored):
-    monkeypatch.setattr(rate, "_boot_id", lambda: "now")
+    monkeypatch.setattr(web, "_boot_id", lambda: "now")
     times = {"boot": '"now"', "next_s": "0", "held_s": "0", key: stored}
     (tmp_path / "rate").write_text("{" + ", ".join(f'"{name}": {value}' for name, value in times.items()) + "}")
     assert limit.held_s() == 0

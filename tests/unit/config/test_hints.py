@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paratune.config.advice import JobSizes, advice
+from paratune.config.hints import JobSizes, advice
 from paratune.config.traits import TRAITS, strategy_traits
 
 # BERT-base in fp32 on four GPUs of 80 GiB: 110e6 x 16 bytes = 1.64 GiB.

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
 
-from paratune.corpus.text_files import read_texts
+from paratune.corpus.inputs import read_texts
 
 ROWS = [{"a": "um", "n": 1, "b": "dois, três"}, {"a": "qua\ntro", "n": 2, "b": None}]
 TEXTS = ["um", "dois, três", "qua\ntro"]

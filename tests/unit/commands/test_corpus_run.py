@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.commands.corpus_run import STAGES, build_corpus
-from paratune.corpus.input_check import EXAMPLE_CONTACTS, check_inputs
+from paratune.commands.corpus_run import EXAMPLE_CONTACTS, STAGES, build_corpus, check_inputs
 from paratune.corpus.settings import read_settings
 from paratune.errors import DataError
 

@@ -13,9 +13,8 @@ from archive import network, stand_in
 from patience import PATIENCE_S
 from raised import check_logged
 
-from paratune.corpus.rate import RateLimit
-from paratune.corpus.web import client
-from paratune.corpus.web.client import Client, TooLarge, Unavailable, archive_client, limit_folder, retry_after_s
+from paratune.corpus import web
+from paratune.corpus.web import Client, RateLimit, TooLarge, Unavailable, archive_client, limit_folder, retry_after_s
 
 OK = (200, {}, b"yes")
 
@@ -97,7 +96,7 @@ def test_a_long_wait_is_logged_once(server, tmp_path, monkeypatch, caplog):
         handler.wfile.write(b"HTTP/1.1 429 Slow\r\nRetry-After: 3000\r\nContent-Length: 0\r\n\r\n")
 
     def end_long_wait(seconds):
-        if seconds > client.LOGGED_WAIT_S:
+        if seconds > web.LOGGED_WAIT_S:
             raise Unavailable("the test does not wait")
         time.sleep(seconds)
 
@@ -231,7 +230,7 @@ def test_a_request_leaves_at_most_15_seconds_after_its_slot(server, tmp_path, mo
     ask(server, tmp_path, timeout_s=7)
     assert timeouts == [15, 40, 7, 7]
     # Each step of connecting is shorter than the timeout, and their sum is not.
-    monkeypatch.setattr(client, "CONNECT_S", -1.0)
+    monkeypatch.setattr(web, "CONNECT_S", -1.0)
     monkeypatch.setattr(HTTPConnection, "connect", lambda self: (setattr(self, "timeout", 7), connect(self)))
     with pytest.raises(Unavailable, match="no connection"):
         ask(server, tmp_path, tries=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from errors_page import feasibility_codes
 
-from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.feasibility import Ranks, Target, reasons_against
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.problems import refuse
 from paratune.config.strategy_sections import strategy_options

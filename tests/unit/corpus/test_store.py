@@ -13,8 +13,7 @@ from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, Droppe
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, stage_output
-from paratune.corpus.store import run
-from paratune.corpus.store.run import text_split, url_host
+from paratune.corpus.store import run_store, text_split, url_host
 from paratune.data.read import read_table
 from paratune.data.texts import iterate_texts
 
@@ -46,7 +45,7 @@ def sentences(work, *shards):
 
 
 def made(work, *, workers=1, **store):
-    return run.run_store(corpus(work, **store), workers, DISPLAY)
+    return run_store(corpus(work, **store), workers, DISPLAY)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ import pytest
 from corpus_documents import document, extracted
 from raised import raises_code
 
-from paratune.commands import corpus_look
+from paratune.commands import corpus
 from paratune.console import Display
-from paratune.corpus.finished import finished_stages
+from paratune.corpus.contents import corpus_figures, distribution, draw_dropped, draw_kept, finished_stages
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
-from paratune.corpus.store.figures import corpus_figures, distribution
-from paratune.corpus.store.queries import draw_dropped, draw_kept
-from paratune.corpus.store.run import run_store
+from paratune.corpus.store import run_store
 from paratune.records import read_json, write_json
 
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
@@ -161,13 +159,13 @@ def test_there_must_be_something(tmp_path):
 
 
 def test_the_commands_print_words_and_json(work, capsys):
-    assert corpus_look.stats(work, json=True) == 0
+    assert corpus.stats(work, json=True) == 0
     assert json.loads(capsys.readouterr().out)["documents"]["num"] == 6
-    corpus_look.stats(work)
+    corpus.stats(work)
     text = capsys.readouterr().out
     for message in ("clean/quality", "near duplicate", "noticias.a.pt", "2008", "median"):
         assert message in text
-    corpus_look.sample(work, dropped=True, reason="symbols", num=3, seed=0)
+    corpus.sample(work, dropped=True, reason="symbols", num=3, seed=0)
     assert re.search(r"clean/quality  symbols  0.35\s+\$\$\$ compre já", capsys.readouterr().out)
-    corpus_look.sample(work, stage="index", num=3, seed=0)
+    corpus.sample(work, stage="index", num=3, seed=0)
     assert capsys.readouterr().out == "nothing found\n"

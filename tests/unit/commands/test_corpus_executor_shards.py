@@ -6,13 +6,13 @@ import pytest
 from corpus_documents import content, extracted
 from raised import raises_code
 
+from paratune.commands import corpus_executor as executors
+from paratune.commands.corpus_executor import MakeShards, ShardExecutor, start_local, start_ray
 from paratune.console import Display
-from paratune.corpus import executors
-from paratune.corpus.executors import MakeShards, ShardExecutor, start_local, start_ray
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import Stage, begin, run_stage
-from paratune.corpus.store.run import run_store, stored_documents
+from paratune.corpus.store import run_store, stored_documents
 
 DISPLAY = Display(speaks=False)
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
@@ -58,7 +58,9 @@ def test_the_result_is_that_of_processes(tmp_path, tasks, workers):
 def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "GRACE_S", 0.0)
     monkeypatch.setattr(executors, "POLL_S", 0.01)
-    stopped = []
+    stopped: list[str] = []
+    monkeypatch.setattr(executors.slurm, "queue", list)
+    monkeypatch.setattr(executors.slurm, "cancel", stopped.extend)
 
     def start(make, tasks, logs):
         make(None, 0, tasks)
@@ -66,14 +68,14 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
         (logs / "slurm_logs/1_1.out").write_text(
             "Traceback\n    raise\nparatune.errors.DataError: x is \x1b bad\nend\n"
         )
-        return lambda: False
+        return "7"
 
     folder = extracted(tmp_path, *SHARDS)
     inputs = [(folder / f"part-{number:05d}.parquet",) for number in range(5)]
-    tasks = ShardExecutor(tmp_path, 2, start, lambda: stopped.append(True))
+    tasks = ShardExecutor(tmp_path, 2, start)
     with raises_code("corpus.shards_failed", "2 of 5", "DataError", "x1b", "bad"):
         run_stage(stage(tmp_path / "6"), inputs, workers=tasks, display=DISPLAY)
-    assert stopped == [True]
+    assert stopped == ["7"]
     # Without it, what is left is made by this machine.
     assert run_stage(stage(tmp_path / "6"), inputs, workers=1, display=DISPLAY)["kept"] == 25
 

@@ -1,1 +1,0 @@
-"""Requests to archives on the network, with a limit that all processes share."""
