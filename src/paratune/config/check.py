@@ -18,26 +18,17 @@ from paratune.config.task_sections import ClassificationTask, OrdinalTask, OwnTa
 from paratune.config.traits import strategy_traits
 from paratune.errors import did_you_mean
 
+_LABELLED: Final = {"text": "the text", "label": "the class label or the numeric target"}
 REQUIRED_COLUMNS: Final = {
-    "classification": ("text", "label"),
-    "mlm": ("text",),
-    "multi_label": ("text", "label"),
-    "multiple_choice": ("text", "choices", "label"),
-    "ordinal": ("text", "label"),
-    "regression": ("text", "label"),
-    "qa": ("text", "text_pair", "label"),
-    "token_classification": ("text", "label"),
-    "embedding": ("text", "text_pair"),
-    "own": ("text",),
-}
-"""Required columns by the kind of the task."""
-_USUAL_COLUMNS: Final = {"text": "the text", "label": "the class label or the numeric target"}
-_COLUMNS: Final = {
+    **dict.fromkeys(("classification", "multi_label", "ordinal", "regression"), _LABELLED),
+    "mlm": {"text": "the text"},
+    "own": {"text": "the text"},
+    "multiple_choice": {"text": "the question", "choices": "the choices", "label": "the right choice"},
     "qa": {"text": "the question", "text_pair": "the context", "label": "the gold answers"},
     "token_classification": {"text": "the words", "label": "the tags"},
     "embedding": {"text": "the first text", "text_pair": "the related, or compared, second text"},
-    "multiple_choice": {"text": "the question", "choices": "the choices", "label": "the right choice"},
 }
+"""Required columns, with their meanings, by the kind of the task."""
 
 
 def check(config: Config) -> list[Problem]:
@@ -124,10 +115,9 @@ def _has_part(config: Config, name: str) -> bool:
 
 def _metrics(found: Contradictions) -> None:
     """Check the user's own metrics."""
-    metrics, kind = found.config.evaluate.metrics, found.config.task.kind
-    if metrics and kind not in ONE_ANSWER:
-        message = f"{METRICS_KEY}: own metrics are for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {kind}"
-        found.add(f"{message}; leave them out", METRICS_KEY, "task.kind", code="task.unsupported")
+    metrics = found.config.evaluate.metrics
+    if metrics:
+        found.only_for(ONE_ANSWER, METRICS_KEY, "own metrics")
     for name, count in Counter(metric.name for metric in metrics).items():
         if count > 1:
             message = f"{METRICS_KEY}: {name} is the name of {count} metrics; give each another name"
@@ -160,9 +150,7 @@ def _baseline(found: Contradictions) -> None:
     if baseline is None:
         return
     with_it = f"with baseline: {baseline.kind}"
-    if kind not in ("classification", "regression"):
-        message = f"baseline: {baseline.kind} is for task.kind: classification and regression, and task.kind is {kind}"
-        found.add(f"{message}; leave baseline out", "baseline", "task.kind", code="task.unsupported")
+    found.only_for(("classification", "regression"), "baseline", baseline.kind)
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     if traits is None or traits.max_world_size != 1:
         wanted = f"{with_it}, which is fitted in one process; set strategy: single"
@@ -261,9 +249,8 @@ def _split(found: Contradictions) -> None:
 
 def _columns(found: Contradictions) -> None:
     columns, data, kind = found.config.data.columns, found.config.data, found.config.task.kind
-    for name in REQUIRED_COLUMNS[kind]:
+    for name, meaning in REQUIRED_COLUMNS[kind].items():
         if getattr(columns, name) is None:
-            meaning = _COLUMNS.get(kind, _USUAL_COLUMNS)[name]
             message = f"data.columns.{name} is required with task.kind: {kind}: the column of {meaning}"
             found.add(message, f"data.columns.{name}", "data.columns", "data", code="config.required")
     named = {name: named_columns(getattr(columns, name)) for name in ("text", "text_pair", "negative", "choices")}

@@ -145,25 +145,15 @@ def _class_loss(found: Contradictions) -> None:
     if not isinstance(task, ClassificationTask):
         return
     weights, names = task.class_weights, class_names(task)
-    given = list(map(str, weights)) if isinstance(weights, dict) else None
-    if given is not None and sorted(given) != sorted(names):
-        message = f"task.class_weights has the classes {', '.join(map(one_line, given))}, and task.labels "
-        message += ", ".join(map(one_line, names))
-        found.add(
-            f"{message}; give one weight for each class by its name",
-            "task.class_weights",
-            "task.labels",
-            code="task.class_weights",
-        )
-    if isinstance(weights, list) and len(weights) != len(names):
-        message = f"task.class_weights has {len(weights)} weights, and task.labels {len(names)} classes "
-        message += f"({', '.join(map(one_line, names))})"
-        found.add(
-            f"{message}; give one weight for each class, in this order",
-            "task.class_weights",
-            "task.labels",
-            code="task.class_weights",
-        )
+    has = ""
+    if isinstance(weights, dict) and sorted(map(str, weights)) != sorted(names):
+        has, how = f"the classes {', '.join(map(one_line, map(str, weights)))}", "by its name"
+    elif isinstance(weights, list) and len(weights) != len(names):
+        has, how = f"{len(weights)} weights", "in this order"
+    if has:
+        message = f"task.class_weights has {has}, and task.labels {len(names)} classes "
+        message += f"({', '.join(map(one_line, names))}); give one weight for each class, {how}"
+        found.add(message, "task.class_weights", "task.labels", code="task.class_weights")
     if task.glue is None:
         return
     # The scores of the benchmark and its submission depend on the classes.

@@ -4,6 +4,7 @@
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from paratune.config.feasibility import excluded_settings
@@ -20,7 +21,7 @@ from paratune.config.strategy_sections import (
     PipelineOptions,
     strategy_options,
 )
-from paratune.config.task_sections import ClassificationTask, ClassTask, RegressionTask
+from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 
 NOT_GIVEN: Final = object()
@@ -63,6 +64,13 @@ class Contradictions:
             if not any(option is NOT_GIVEN or option is None for option in (value, other_value)):
                 shown = f"{key}: {one_line(value)} and {other}: {one_line(other_value)}"
                 self.add(f"{shown} are both given; keep one of them", key, other)
+
+    def only_for(self, kinds: Sequence[str], key: str, value: str) -> bool:
+        """Return whether the task is one of some kinds; otherwise add the problem of a value that is for these only."""
+        if (kind := self.config.task.kind) not in kinds:
+            message = f"{key}: {value} is for task.kind: {', '.join(kinds)}, and task.kind is {kind}; leave it out"
+            self.add(message, key, "task.kind", code="task.unsupported")
+        return kind in kinds
 
     def unused(self, keys: str | tuple[str, ...], circumstances: str, *causes: str) -> None:
         """Add a problem for each option that is given, and has no effect; see `no_effect`."""
@@ -158,9 +166,8 @@ def _weights(found: Contradictions) -> None:
     found.exclusive("model.keep_layers", "model.from_scratch")
     found.exclusive(f"{HEAD_KEY}.function", CLASS_KEY)
     for key, name in ((HEAD_KEY, model.head and model.head.function), (CLASS_KEY, model.class_)):
-        if name is not None and config.task.kind not in ONE_ANSWER:
-            message = f"{key}: {name} is for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {config.task.kind}"
-            found.add(f"{message}; leave it out", key, "task.kind", code="task.unsupported")
+        if name is not None:
+            found.only_for(ONE_ANSWER, key, name)
     if config.train.freeze_encoder:
         keys = (*FREEZE_KEYS[1:], "train.layer_decay", "train.activation_checkpointing")
         found.unused(keys, "with train.freeze_encoder: true", "train.freeze_encoder")
@@ -214,9 +221,7 @@ def _distil(found: Contradictions) -> None:
     distil, task = found.config.distil, found.config.task
     if distil is None:
         return
-    if not isinstance(task, ClassTask | RegressionTask):
-        message = f"distil is for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {task.kind}"
-        found.add(f"{message}; leave distil out", "distil", "task.kind", code="task.unsupported")
+    if not found.only_for(ONE_ANSWER, "distil", one_line(distil.teacher)):
         return
     kind = distance_of(distil, task.kind)
     if kind == "kl" and not isinstance(task, ClassificationTask):

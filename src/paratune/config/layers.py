@@ -156,7 +156,9 @@ def _merge(
             _expand_shorthand(values, places, key)
         below = values.get(key)
         # Replaced, not merged: options of another function, or other labels, would be mixed with the new ones.
-        is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value) or _is_other_code(dotted, below, value)
+        functions = [section.get("function") for section in (below, value) if isinstance(section, dict)]
+        is_other = dotted in OWN_CODE and None not in functions and functions[1:] not in ([], functions[:1])
+        is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value) or is_other
         if isinstance(value, dict) and isinstance(below, dict) and not is_whole:
             values[key] = _merge(below, value, f"{dotted}.", places, above)
             inside: tuple[str, ...] = ()
@@ -167,11 +169,6 @@ def _merge(
                 del places[old]
         places.update({new: at for new, at in above.items() if new == dotted or (inside and new.startswith(inside))})
     return values
-
-
-def _is_other_code(dotted: str, below: Any, value: Any) -> bool:
-    functions = [section.get("function") for section in (below, value) if isinstance(section, dict)]
-    return dotted in OWN_CODE and None not in functions and len(functions) == 2 and functions[0] != functions[1]
 
 
 def _expand_shorthand(values: dict[Any, Any], places: dict[str, SourceLocation], key: str) -> None:

@@ -13,7 +13,6 @@ class TfidfOptions(Section):
     """A linear model over TF-IDF features of words, fitted by scikit-learn in one process on the CPU."""
 
     kind: Literal["tfidf"]
-    """The baseline."""
     estimator: Literal["linear", "svm"] = "linear"
     """linear: ridge regression for numbers, logistic regression for classes; svm: a linear support vector machine for
     both."""

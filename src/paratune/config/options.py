@@ -106,7 +106,7 @@ def _option(key: str, field: FieldInfo) -> Option:
     nullable = type(None) in _members(field.annotation) or field.annotation is Any
     return Option(
         key,
-        " ".join((field.description or "").split()),
+        "The kind." if key == "kind" else " ".join((field.description or "").split()),
         field.is_required(),
         default,
         allowed,
@@ -228,15 +228,14 @@ def _let_be_empty(schema: dict[str, Any], section: type[Section], definitions: d
 def _section_schema(schema: dict[str, Any], option: Option) -> dict[str, Any]:
     """Return the schema of a section that may also be empty or, where only the kind is required, the kind."""
     choices = [choice for choice in schema.get("anyOf") or [{"$ref": schema["$ref"]}] if choice != {"type": "null"}]
-    words = [kind for kind, section in kinds(option).items() if _needs_only_kind(section)] if option.by_kind else []
+    required = {
+        kind: [inner.key for inner in section_options(section).values() if inner.required]
+        for kind, section in (kinds(option).items() if option.by_kind else ())
+    }
+    words = [kind for kind, keys in required.items() if keys == ["kind"]]
     words += GLUE if option.key == "task" else ()
     shorthand = [{"enum": words}] if words else []
     return {"description": option.help, "anyOf": [*choices, *shorthand, {"type": "null"}]}
-
-
-def _needs_only_kind(section: type[Section]) -> bool:
-    """Return whether the kind is the only required option."""
-    return [option.key for option in section_options(section).values() if option.required] == ["kind"]
 
 
 def _loosen(schema: Any) -> None:

@@ -55,7 +55,8 @@ def named_code(values: Mapping[str, Any]) -> list[NamedCode]:
                 found.append(_code(inside, entry.get("function") or entry.get("evaluate"), entry.get("options")))
     for key in ("train", "validation", "test", "extra", "predict"):
         value = _unchecked(values, f"data.{key}")
-        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in _as_list(value)]
+        listed = value if isinstance(value, list) else [value]
+        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in listed]
         for name, source in named:
             if isinstance(source, str) and source.startswith(CODE):
                 found.append(source_code(source, f"data.{key}" if name is None else f"data.{key}.{name}"))
@@ -119,10 +120,6 @@ def own_model_options(model: Any) -> dict[str, Any]:
     """Return the options `head` and `class` of the section model that are set."""
     known = model if isinstance(model, Mapping) else {}
     return {key: known[key] for key in ("head", "class") if known.get(key) is not None}
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def add_to_path(folder: Path) -> None:
@@ -197,7 +194,9 @@ def own_code_errors(name: str, key: str, *, method: str | None = None, call: str
     except ParatuneError:
         raise
     except OWN_ERRORS as error:
-        if _is_out_of_memory(error):
+        # The run itself answers when memory ran out; torch is not imported for the type of its error.
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & {"MemoryError", "OutOfMemoryError"} or "not enough memory" in str(error):
             raise
         function = name if method is None else f"{name}.{method}"
         called = "" if call is None else f". It was called with {call}"
@@ -217,12 +216,6 @@ def same_folder() -> Iterator[None]:
     finally:
         if before is not None:
             os.chdir(before)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, which the run answers itself; torch is not imported for the type of its error."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "not enough memory" in str(error)
 
 
 def described_error(error: BaseException) -> str:

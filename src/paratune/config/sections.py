@@ -191,7 +191,6 @@ class LoraOptions(Section):
     """LoRA (Hu et al. 2022): trains small matrices beside the frozen weights of the encoder."""
 
     kind: Literal["lora"]
-    """Kind of the adapter."""
     rank: Positive = 8
     """Width of the matrices."""
     alpha: PositiveFloat = 16.0

@@ -26,14 +26,12 @@ class SingleOptions(Section):
     """One process on one device."""
 
     kind: Literal["single"]
-    """The strategy."""
 
 
 class DDPOptions(Section):
     """A complete model in each process; gradients are all-reduced during backward."""
 
     kind: Literal["ddp"]
-    """The strategy."""
     bucket_cap_mb: BucketCap = 25.0
     find_unused_parameters: FindUnused = False
 
@@ -42,7 +40,6 @@ class Zero1Options(Section):
     """ZeRO-1: a complete model in each process, optimizer states sharded (ZeroRedundancyOptimizer)."""
 
     kind: Literal["zero1"]
-    """The strategy."""
     bucket_cap_mb: BucketCap = 25.0
     find_unused_parameters: FindUnused = False
 
@@ -51,7 +48,6 @@ class Zero2Options(Section):
     """ZeRO-2 by FSDP2: gradients and optimizer states sharded; weights gathered once per step."""
 
     kind: Literal["zero2"]
-    """The strategy."""
     cpu_offload: CpuOffload = False
     param_dtype: ParamDtype = "fp32"
 
@@ -60,7 +56,6 @@ class Zero3Options(Section):
     """ZeRO-3 by FSDP2: weights, gradients and optimizer states sharded; weights gathered block by block."""
 
     kind: Literal["zero3"]
-    """The strategy."""
     cpu_offload: CpuOffload = False
     param_dtype: ParamDtype = "fp32"
 
@@ -69,7 +64,6 @@ class HSDPOptions(Section):
     """ZeRO-3 within groups of ranks, data parallelism between the groups."""
 
     kind: Literal["hsdp"]
-    """The strategy."""
     shard_size: Positive | None = None
     """Number of ranks that share one copy of the states; default: the ranks of one node. There must be at least two
     groups."""
@@ -81,7 +75,6 @@ class PipelineOptions(Section):
     """The model's blocks divided into stages, one per rank; micro-batches pass through the stages."""
 
     kind: Literal["pipeline"]
-    """The strategy."""
     stages: Annotated[int, Field(ge=2)] = 2
     """Number of ranks of one pipeline; the world size divided by it is the number of pipelines in data parallel."""
     schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b"
@@ -97,7 +90,6 @@ class DeepSpeedOptions(Section):
     """ZeRO by DeepSpeed (extra `deepspeed`), with offload to CPU memory."""
 
     kind: Literal["deepspeed"]
-    """The strategy."""
     stage: Literal[0, 1, 2, 3] = 2
     """0: nothing is sharded; 1: optimizer states; 2: gradients too; 3: weights too."""
     offload_optimizer: bool = False

@@ -29,7 +29,6 @@ class ClassificationTask(Section):
     """One of several classes for each text or pair of texts."""
 
     kind: Literal["classification"]
-    """The task."""
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
     glue: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"] | None = None
@@ -56,7 +55,6 @@ class MultiLabelTask(Section):
     """Any number of classes for each text or pair of texts, also none."""
 
     kind: Literal["multi_label"]
-    """The task."""
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data in the order of their ids, or a mapping of each value to the name to show for it."""
     separator: Text = "|"
@@ -71,7 +69,6 @@ class OrdinalTask(Section):
     """One of several ordered classes, such as grades, for each text or pair of texts."""
 
     kind: Literal["ordinal"]
-    """The task."""
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data from the lowest to the highest, or a mapping of each value to the name to show for
     it."""
@@ -83,7 +80,6 @@ class RegressionTask(Section):
     """A number for each text or pair of texts, trained with the mean squared error."""
 
     kind: Literal["regression"]
-    """The task."""
     start_at_mean: bool = False
     """Set the bias of a new head to the mean of the training targets. This saves steps if the targets are far from 0. A
     model with a trained head is refused."""
@@ -105,7 +101,6 @@ class MaskedLMTask(Section):
     """Masked language modelling: the model predicts hidden tokens of running text."""
 
     kind: Literal["mlm"]
-    """The task."""
     mask_probability: Part = 0.15
     """Share of the tokens of a window that are hidden."""
     whole_words: bool = False
@@ -119,7 +114,6 @@ class QuestionAnsweringTask(Section):
     """Extractive question answering, as in SQuAD: the model selects the part of a context that answers a question."""
 
     kind: Literal["qa"]
-    """The task."""
     stride: Annotated[int, Field(ge=0)] = 128
     """Tokens that two neighbouring windows share, for a context that does not fit into `data.max_length`."""
     max_answer_tokens: Positive = 30
@@ -141,7 +135,6 @@ class TokenClassificationTask(Section):
     """A tag for each word of a text, such as named entities or parts of speech."""
 
     kind: Literal["token_classification"]
-    """The task."""
     labels: list[Text]
     """The tags in the order of their ids, such as [O, B-PER, I-PER]."""
     scheme: Literal["iob2", "none"] = "iob2"
@@ -156,7 +149,6 @@ class MultipleChoiceTask(Section):
     """One right choice among several for each text; rows may have different numbers of choices."""
 
     kind: Literal["multiple_choice"]
-    """The task."""
     label_format: Literal["index", "number", "letter", "name", "text"] | None = None
     """What the column `label` has: index: 0 for the first choice; number: 1 for the first choice; letter: A for the
     first choice; name: the name of a column of `data.columns.choices`; text: the text of the choice. null: found in the
@@ -168,7 +160,6 @@ class EmbeddingTask(Section):
     vectors."""
 
     kind: Literal["embedding"]
-    """The task."""
     loss: Literal["multiple_negatives_ranking", "cosine_similarity", "triplet", "contrastive"] = (
         "multiple_negatives_ranking"
     )
@@ -197,7 +188,6 @@ class OwnTask(Section):
     """A task of your own: a class outside the package that reads the data, computes the loss and the scores."""
 
     kind: Literal["own"]
-    """The task."""
     recipe: CodeName
     """package.module:Class, a subclass of paratune.tasks.own.OwnRecipe; see docs/howto/extend.md."""
     options: dict[str, Any] = Field(default_factory=dict)

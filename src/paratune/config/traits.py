@@ -1,7 +1,7 @@
 """`Traits`, the facts of a strategy as plain data for plans, checks, launchers and reports."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -78,9 +78,6 @@ class Traits:
         p, v = self.ranks_per_replica, self.stages_per_rank
         return None if p == 1 else (p - 1) / (v * num_micro_batches + p - 1)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 _FORWARD = "forward pass and loss"
 _GATHERED_FORWARD = "forward pass, loss and the all-gather of weights, overlapped"
@@ -107,6 +104,26 @@ _NOT_ELEMENTWISE = {
     "train.optimizer.elementwise=false": "each rank has only a shard of each weight, which is sufficient only for an "
     "elementwise optimizer; set elementwise: true if yours is one, or use single or ddp",
 }
+_ZERO2 = Traits(
+    kind="zero2",
+    phases=_phases(_GATHERED_FORWARD, "backward pass and the reduce-scatter of gradients, overlapped", _SHARDED_STEP),
+    shards=("gradients", "optimizer"),
+    excludes=_NOT_ELEMENTWISE,
+    reduces_in_fp32=True,
+    offload_option="cpu_offload",
+)
+_ZERO3 = replace(
+    _ZERO2,
+    kind="zero3",
+    phases=_phases(
+        _GATHERED_FORWARD,
+        "backward pass, another all-gather of weights and the reduce-scatter of gradients, overlapped",
+        _SHARDED_STEP,
+    ),
+    shards=("weights", "gradients", "optimizer"),
+    gathers_per_micro_step=2,
+    fully_sharded_by=None,
+)
 _ALL_TRAITS = (
     Traits(
         kind="single",
@@ -136,45 +153,18 @@ _ALL_TRAITS = (
         has_uneven_shards=True,
         backward_is_local=True,
     ),
-    Traits(
-        kind="zero2",
-        phases=_phases(
-            _GATHERED_FORWARD, "backward pass and the reduce-scatter of gradients, overlapped", _SHARDED_STEP
-        ),
-        shards=("gradients", "optimizer"),
-        excludes=_NOT_ELEMENTWISE,
-        reduces_in_fp32=True,
-        offload_option="cpu_offload",
-    ),
-    Traits(
-        kind="zero3",
-        phases=_phases(
-            _GATHERED_FORWARD,
-            "backward pass, another all-gather of weights and the reduce-scatter of gradients, overlapped",
-            _SHARDED_STEP,
-        ),
-        shards=("weights", "gradients", "optimizer"),
-        excludes=_NOT_ELEMENTWISE,
-        gathers_per_micro_step=2,
-        reduces_in_fp32=True,
-        offload_option="cpu_offload",
-        fully_sharded_by=None,
-    ),
-    Traits(
+    _ZERO2,
+    _ZERO3,
+    replace(
+        _ZERO3,
         kind="hsdp",
         phases=_phases(
             "forward pass, loss and the all-gather of weights within the group, overlapped",
             "backward pass, all-gather and reduce-scatter within the group, all-reduce between groups",
             _SHARDED_STEP,
         ),
-        shards=("weights", "gradients", "optimizer"),
-        excludes=_NOT_ELEMENTWISE,
-        gathers_per_micro_step=2,
         min_world_size=2,
         shards_within_node=True,
-        reduces_in_fp32=True,
-        fully_sharded_by=None,
-        offload_option="cpu_offload",
     ),
     Traits(
         kind="pipeline",
@@ -280,6 +270,7 @@ def _deepspeed_traits(traits: Traits, options: Mapping[str, Any]) -> Traits:
     if states_on == "cpu":
         phases["optimizer"] += "; gradients and weights cross between GPU and host"
     shards = ("weights", "gradients", "optimizer")[3 - stage :]
+    moving = {"offload_optimizer": 1, "offload_parameters": 3}  # with the first stage that can move these states
     excludes = dict(traits.excludes)
     if options.get("cpu_adam"):
         excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
@@ -301,16 +292,10 @@ def _deepspeed_traits(traits: Traits, options: Mapping[str, Any]) -> Traits:
         shards=shards,
         states_on=states_on,
         has_uneven_shards=stage in (1, 2),
-        offload_option=_offload_option(stage, options),
+        offload_option=next((key for key, first in moving.items() if stage >= first and not options.get(key)), None),
         fully_sharded_by="strategy.stage: 3" if stage < 3 else None,
         gathers_per_micro_step=2 if stage == 3 else 0,
         reduces_each_micro_step=stage >= 2,
         needs_accelerator=bool(options.get("offload_optimizer") or options.get("offload_parameters")),
         excludes=excludes,
     )
-
-
-def _offload_option(stage: int, options: Mapping[str, Any]) -> str | None:
-    """Return the option of DeepSpeed that moves more states to the host at this stage; None where there is none."""
-    first_stage = {"offload_optimizer": 1, "offload_parameters": 3}
-    return next((key for key, first in first_stage.items() if stage >= first and not options.get(key)), None)

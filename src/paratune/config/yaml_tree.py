@@ -37,10 +37,6 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})\Z"), _first)
 
 
-def _integer(text: str) -> int:
-    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-
-
 def _float(text: str) -> float:
     lowered = text.lower()
     return float(lowered.replace(".inf", "inf").replace(".nan", "nan") if lowered[-1:] in "fn" else lowered)
@@ -50,7 +46,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "null": lambda text: None,
     "bool": lambda text: text.lower() == "true",
-    "int": _integer,
+    "int": lambda text: int(text, 0) if text[:2] in ("0o", "0x") else int(text),
     "float": _float,
 }
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
@@ -110,7 +110,7 @@ class TrainerRun:
             "world_size": args.world_size,
             "device": args.device.type,
             **process_facts(),
-            "strategy": {"kind": kind, "traits": self.traits.as_dict(), "options": {}},
+            "strategy": {"kind": kind, "traits": asdict(self.traits), "options": {}},
             "loader": {"workers": args.dataloader_num_workers},
             "batch": {**batch, "layout": "padded"},
         }

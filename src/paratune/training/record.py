@@ -118,7 +118,7 @@ def session_facts(
         "teachers": prepared.teachers,
         "strategy": {
             "kind": config.strategy.kind,
-            "traits": prepared.traits.as_dict(),
+            "traits": asdict(prepared.traits),
             "options": strategy_options(config.strategy),
         },
         "loader": {"workers": config.data.num_workers},
