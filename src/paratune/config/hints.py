@@ -1,11 +1,13 @@
 """Options that do not help in this run, and changes that help when memory ran out, with numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paratune.base.units import format_bytes
-from paratune.config.batch_size import divisors
+from paratune.config.batch_size import ResolvedBatch, divisors
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
+from paratune.config.sections import Config
 from paratune.config.traits import Traits
 
 ROOMY = 4
@@ -110,74 +112,57 @@ def _loader(job: JobSizes) -> Iterator[str]:
     )
 
 
-@dataclass(frozen=True)
-class Shortage:
-    """Use of memory and options at the time when memory ran out."""
+def remedies(
+    use: Mapping[str, Any],
+    config: Config,
+    traits: Traits,
+    sizes: ResolvedBatch,
+    smaller: ResolvedBatch | None,
+    *,
+    doing: str,
+    num_blocks: int,
+    world_size: int,
+    is_gpu: bool,
+) -> list[str]:
+    """Return at most three changes of an option that save the most memory, with the upper limits of their bytes.
 
-    doing: str
-    """"training", "evaluating", or other words."""
-    weights_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
-    rest_bytes: int
-    """Activations and buffers; 0 when not known."""
-    unallocated_bytes: int
-    """Reserved by PyTorch and not in use."""
-    others_bytes: int
-    """Of other processes on a GPU."""
-    micro_batch_size: int
-    smaller_micro_batch_size: int | None
-    """The size after halving; None where `micro_batch_size` is 1."""
-    batch_key: str
-    """Option that sets `micro_batch_size`."""
-    smaller_grad_accum_steps: int | None
-    """Micro-steps with which the smaller size gives the same global batch; None where no option sets them."""
-    evaluate_batch_size: int
-    num_blocks: int
-    """Repeated layers of the model."""
-    checkpoints_activations: bool
-    """Whether train.activation_checkpointing is on."""
-    offload_option: str | None
-    """Option of the strategy that keeps states on the host, where the strategy has one and it is off."""
-    world_size: int
-    is_gpu: bool
-
-
-def remedies(shortage: Shortage, traits: Traits, most: int = 3) -> list[str]:
-    """Return the changes that save the most memory, at most `most` of them, each with the upper limit of its bytes.
+    Args:
+        use: Bytes on the rank that ran out of memory, None where not known: `weights_bytes`, `gradients_bytes`,
+            `optimizer_bytes`, `rest_bytes` (activations and buffers), `unallocated_bytes` (reserved by PyTorch and not
+            in use), `others_bytes` (of other processes on a GPU).
+        smaller: `sizes` after halving; None for one sample.
+        doing: "training", "evaluating", or other words.
+        num_blocks: Repeated layers of the model.
 
     Source: activation checkpointing keeps the inputs of the blocks and the activations of one: Chen et al., Training
         deep nets with sublinear memory cost, 2016; sharding over N ranks leaves 1/N: Rajbhandari et al., ZeRO, SC 2020.
     """
-    useful = [(saves, change) for change, saves in _changes(shortage, traits) if saves > 0]
-    useful.sort(key=lambda remedy: -remedy[0])
-    return [f"{change} (saves up to {format_bytes(saves)})" for saves, change in useful[:most]]
-
-
-def _changes(short: Shortage, traits: Traits) -> Iterator[tuple[str, int]]:
-    """Yield changes of an option, with the bytes that they save on the rank that ran out of memory."""
-    if short.doing == "evaluating" and short.evaluate_batch_size > 1:
-        half = short.evaluate_batch_size // 2
-        change = f"evaluate.batch_size: {half} instead of {short.evaluate_batch_size}"
-        yield change, round(short.rest_bytes * (1 - half / short.evaluate_batch_size))
-    if short.doing == "training" and short.smaller_micro_batch_size is not None:
-        left = short.smaller_micro_batch_size / short.micro_batch_size
-        change = f"{short.batch_key}: {short.smaller_micro_batch_size} instead of {short.micro_batch_size}"
-        if short.smaller_grad_accum_steps is not None:
-            change += f" and batch.grad_accum_steps: {short.smaller_grad_accum_steps}"
-        yield change, round(short.rest_bytes * (1 - left))
-    if short.doing == "training" and not short.checkpoints_activations and short.num_blocks > 1:
-        yield "train.activation_checkpointing: 1", round(short.rest_bytes * (1 - 1 / short.num_blocks))
-    if not short.is_gpu:  # on a CPU all ranks of a machine share one memory
-        return
-    states = short.weights_bytes + short.gradients_bytes + short.optimizer_bytes
-    if short.offload_option is not None:
-        yield f"strategy.{short.offload_option}: true", states
-    if traits.ranks_per_replica == 1 and "weights" not in traits.shards:
-        ranks = max(2, short.world_size)
-        where = f"on the {ranks} processes" if short.world_size > 1 else "on 2 GPUs"
-        yield f"strategy.kind: zero3 {where}", round(states * (1 - 1 / ranks))
-        if not traits.shards:
-            yield f"strategy.kind: zero1 {where}", round(short.optimizer_bytes * (1 - 1 / ranks))
-    yield "PYTORCH_ALLOC_CONF=expandable_segments:True in the environment", short.unallocated_bytes
-    yield "end the other processes on this GPU (nvidia-smi)", short.others_bytes
+    changes: list[tuple[str, float]] = []
+    rest, evaluated = use["rest_bytes"] or 0, config.evaluate.batch_size
+    if doing == "evaluating" and evaluated > 1:
+        half = evaluated // 2
+        changes.append((f"evaluate.batch_size: {half} instead of {evaluated}", rest * (1 - half / evaluated)))
+    if doing == "training" and smaller is not None:
+        key = "batch.micro_batch_size" if config.batch.per_device is None else "batch.per_device"
+        change = f"{key}: {smaller.micro_batch_size} instead of {sizes.micro_batch_size}"
+        if config.batch.per_device is not None:
+            change += f" and batch.grad_accum_steps: {smaller.grad_accum_steps}"
+        changes.append((change, rest * (1 - smaller.micro_batch_size / sizes.micro_batch_size)))
+    if doing == "training" and not config.train.activation_checkpointing and num_blocks > 1:
+        changes.append(("train.activation_checkpointing: 1", rest * (1 - 1 / num_blocks)))
+    if is_gpu:  # on a CPU all ranks of a machine share one memory
+        optimizer = use["optimizer_bytes"]
+        states = use["weights_bytes"] + use["gradients_bytes"] + optimizer
+        if traits.offload_option is not None:
+            changes.append((f"strategy.{traits.offload_option}: true", states))
+        if traits.ranks_per_replica == 1 and "weights" not in traits.shards:
+            ranks = max(2, world_size)
+            where = f"on the {ranks} processes" if world_size > 1 else "on 2 GPUs"
+            changes.append((f"strategy.kind: zero3 {where}", states * (1 - 1 / ranks)))
+            if not traits.shards:
+                changes.append((f"strategy.kind: zero1 {where}", optimizer * (1 - 1 / ranks)))
+        fragments, others = use["unallocated_bytes"] or 0, use["others_bytes"] or 0
+        changes.append(("PYTORCH_ALLOC_CONF=expandable_segments:True in the environment", fragments))
+        changes.append(("end the other processes on this GPU (nvidia-smi)", others))
+    useful = sorted(((change, round(saves)) for change, saves in changes), key=lambda remedy: -remedy[1])
+    return [f"{change} (saves up to {format_bytes(saves)})" for change, saves in useful[:3] if saves > 0]

@@ -102,11 +102,13 @@ def _option(key: str, field: FieldInfo) -> Option:
     allowed = f"{_either(list(words))}, or {allowed}" if words else allowed
     if not sections:
         allowed = describe(field.annotation, tuple(field.metadata))
+    # A section without a text of its own has that of its class.
+    described = field.description or (sections[0].__doc__ if len(sections) == 1 else None) or ""
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     nullable = type(None) in _members(field.annotation) or field.annotation is Any
     return Option(
         key,
-        "The kind." if key == "kind" else " ".join((field.description or "").split()),
+        "The kind." if key == "kind" else " ".join(described.split()),
         field.is_required(),
         default,
         allowed,

@@ -148,7 +148,6 @@ class Data(Section):
     """Sets without labels by name, such as {test: FILE}; all are predicted once, at the end, and not scored. A label
     column in them is ignored."""
     columns: Columns = Field(default_factory=Columns)
-    """Columns of the text and the label."""
     split: SplitOptions | None = None
     """Parts of `train` that become the validation or test set."""
     max_rows: MaxRows = Field(default_factory=MaxRows)
@@ -169,7 +168,6 @@ class Data(Section):
     hub_revision: Text | None = None
     """Commit, tag or branch of the data set on the hub."""
     figures: FigureOptions = Field(default_factory=FigureOptions)
-    """Figures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Loader workers of each rank, as in PyTorch's DataLoader; with 0 the training process makes the batches. The
     number does not change the trained weights."""
@@ -306,7 +304,6 @@ class Train(Section):
     freeze_encoder: bool = False
     """Train only the head."""
     freeze: FreezeOptions = Field(default_factory=FreezeOptions)
-    """Weights that are not trained."""
     activation_checkpointing: Positive | None = None
     """Activation checkpointing: compute the activations of every block (1) or every n-th block (n) again in backward.
     Less memory, more time, equal gradients. Default: off."""
@@ -431,21 +428,14 @@ class Config(Section):
     """All options of a run."""
 
     run: RunOptions = Field(default_factory=RunOptions)
-    """Name, folder and seed of the run."""
     task: Task
     """What the model learns."""
     data: Data
-    """Files and columns of the data."""
     model: ModelOptions
-    """The pre-trained model."""
     train: Train
-    """The optimization."""
     batch: BatchSize
-    """Samples per optimizer step."""
     evaluate: Evaluate = Field(default_factory=Evaluate)
-    """Evaluation during training."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    """Checkpoints, from which an interrupted run can be resumed."""
     strategy: Strategy = Field(default_factory=lambda: SingleOptions(kind="single"))
     """How the processes of the run share states and work."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
@@ -453,14 +443,11 @@ class Config(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device; auto uses a GPU when there is one."""
     measure: MeasureOptions = Field(default_factory=MeasureOptions)
-    """Measurements and logs."""
     trackers: Trackers = Field(default_factory=Trackers)
-    """Trackers that receive the metrics."""
     baseline: TfidfOptions | None = None
     """Fit a baseline on the same rows in place of the model, in one process on the CPU. Then the options of model
     (except its tokenizer), train, batch, checkpoint, measure, precision and device have no effect."""
     distil: Distil | None = None
-    """Distillation: learn also from the outputs of trained models."""
 
 
 def run_path(config: Config) -> Path:

@@ -129,8 +129,6 @@ class _Counted(io.RawIOBase):
 
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-SQUAD_COLUMNS = ("title", "context", "question", "answers")
-"""Texts in SQuAD's JSON, with the names of the columns in its tables."""
 BATCH_SIZE = 2_000
 """Rows of a Parquet file in memory."""
 KINDS = (".parquet", *DELIMITERS, ".jsonl", ".ndjson", ".json", ".txt")
@@ -157,7 +155,7 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
             with opened(path, "rt", encoding="utf-8-sig") as file:
                 yield from (line.strip() for line in file)
             return
-        cells = _squad_cells(path, columns) if kind == ".json" else _table_cells(path, kind, columns)
+        cells = _json_cells(path, columns) if kind == ".json" else _table_cells(path, kind, columns)
         for cell in cells:
             texts = cell if isinstance(cell, list) else [cell]
             yield from (text for text in texts if isinstance(text, str))
@@ -167,30 +165,22 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
-def _squad_cells(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the cells of a file in SQuAD's layout: the title of an article, the context of a paragraph, and so on."""
-    _refuse_missing(path, columns, SQUAD_COLUMNS)
-    content = path.read_bytes()
-    data = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+def _json_cells(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the values below some keys, at any depth: context, question and answers of SQuAD's layout, for example."""
+    content, names = path.read_bytes(), dict[str, None]()
 
-    def cells() -> Iterator[tuple[str, Any]]:
-        for article in data["data"]:
-            yield "title", article.get("title")
-            for paragraph in article["paragraphs"]:
-                yield "context", paragraph["context"]
-                for question in paragraph["qas"]:
-                    yield "question", question["question"]
-                    yield "answers", [answer["text"] for answer in question.get("answers", ())]
+    def values(below: Any, is_wanted: bool) -> Iterator[Any]:
+        if isinstance(below, dict):
+            names.update(dict.fromkeys(below))
+        pairs = below.items() if isinstance(below, dict) else enumerate(below) if isinstance(below, list) else ()
+        for key, value in pairs:
+            yield from values(value, is_wanted or key in columns)
+        if is_wanted:
+            yield below
 
-    try:
-        yield from (cell for column, cell in cells() if column in columns)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path} is not JSON in SQuAD's layout (data, paragraphs, context, qas, question); convert it to .jsonl "
-            "with an object per line, and name its columns",
-            code="data.columns_unfit",
-            path=path,
-        ) from error
+    cells = [*values(json.loads(gzip.decompress(content) if path.suffix == ".gz" else content), is_wanted=False)]
+    _refuse_missing(path, columns, list(names))
+    yield from (cell for cell in cells if isinstance(cell, str))
 
 
 def _table_cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:

@@ -302,19 +302,12 @@ class Clean(Section):
     skip: list[StepName] = Field(default_factory=list)
     """Steps to leave out."""
     lines: Lines = Field(default_factory=Lines)
-    """Which lines are removed."""
     language: Language = Field(default_factory=Language)
-    """Which languages are kept."""
     variety: Variety = Field(default_factory=Variety)
-    """Which varieties of Portuguese are kept."""
     quality: Quality = Field(default_factory=Quality)
-    """Limits for documents."""
     duplicates: Duplicates = Field(default_factory=Duplicates)
-    """Which duplicates are dropped."""
     decontaminate: Decontaminate = Field(default_factory=Decontaminate)
-    """Evaluation texts that must not occur in documents."""
     personal: Personal = Field(default_factory=Personal)
-    """Which personal data is masked."""
 
     def runs(self, step: str) -> bool:
         """Return whether a step runs: it is not skipped, and its input is configured."""
@@ -426,7 +419,6 @@ class SentenceSettings(Section):
     scorer: Literal["ngram", "none"] = "ngram"
     """What computes the perplexity: an n-gram model that is trained first, or nothing."""
     clean: CleanPart = Field(default_factory=CleanPart)
-    """Training texts of the n-gram model."""
     max_perplexity: PositiveFloat | None = None
     """Sentences with a higher perplexity are dropped. By default all are kept; perplexity.html shows the effect."""
     thresholds: list[PositiveFloat] = Field(default_factory=list)
@@ -460,19 +452,12 @@ class Corpus(Section):
     rows_per_shard: Positive = 10_000
     """Captures per shard."""
     network: Network = Field(default_factory=Network)
-    """Requests to archives on the network."""
     index: Index = Field(default_factory=Index)
-    """Sources of captures, and filters for them."""
     fetch: Fetch = Field(default_factory=Fetch)
-    """Sources of the content of captures, and its limits."""
     extract: Extract = Field(default_factory=Extract)
-    """Extraction of texts, and its limits per document."""
     clean: Clean = Field(default_factory=Clean)
-    """Steps that drop or change documents."""
     sentences: SentenceSettings = Field(default_factory=SentenceSettings)
-    """Which sentences are kept, and what computes their perplexity."""
     store: Store = Field(default_factory=Store)
-    """Formats of the finished corpus."""
 
 
 def read_settings(path: Path) -> Corpus:

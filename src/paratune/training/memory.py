@@ -21,7 +21,7 @@ from paratune import hardware, records
 from paratune.base.units import parse_count
 from paratune.batch import Batch
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.hints import Shortage, remedies
+from paratune.config.hints import remedies
 from paratune.config.sections import run_path
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import BatchesAhead, Workers
@@ -181,13 +181,23 @@ class MemoryGuard:
 
     def _note(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None) -> str:
         """Write the event to the event log and to the out-of-memory file; return the message."""
-        shortage = self._shortage(use, smaller)
-        changes = remedies(shortage, self.prepared.traits)
+        prepared = self.prepared
+        changes = remedies(
+            asdict(use),
+            prepared.config,
+            prepared.traits,
+            self.sizes,
+            smaller,
+            doing=self.activity.doing,
+            num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
+            world_size=prepared.place.world_size,
+            is_gpu=prepared.device.type == "cuda",
+        )
         text = self._message(step, use, smaller, changes)
         happening = {
             "step": step,
             "doing": self.activity.doing,
-            "rank": self.prepared.place.rank,
+            "rank": prepared.place.rank,
             "micro_batch_size": self.sizes.micro_batch_size,
             "next_micro_batch_size": smaller.micro_batch_size if smaller else None,
             "memory": asdict(use),
@@ -196,9 +206,9 @@ class MemoryGuard:
         if self.recorder is not None:
             self.recorder.add("out_of_memory", **happening)
         if self.holds_folder:
-            path = self.folder / records.out_of_memory_file(self.prepared.place.rank)
+            path = self.folder / records.out_of_memory_file(prepared.place.rank)
             before = records.read_json(path)["happenings"] if path.exists() else []
-            now = {"time": round(time.time(), 3), **happening, "setup": memory_setup(self.prepared), "message": text}
+            now = {"time": round(time.time(), 3), **happening, "setup": memory_setup(prepared), "message": text}
             records.write_json(path, {"schema_version": records.SCHEMA_VERSION, "happenings": [*before, now]})
         return text
 
@@ -229,28 +239,6 @@ class MemoryGuard:
         origin = self.prepared.loaded.origin
         settings = " and ".join(f"{key}: {value} ({origin.get(key, 'default')})" for key, value in values.items())
         return f"Set {settings} and restart all processes{' with --resume' if self.holds_folder else ''}"
-
-    def _shortage(self, use: MemoryUse, smaller: ResolvedBatch | None) -> Shortage:
-        config = self.prepared.config
-        return Shortage(
-            doing=self.activity.doing,
-            weights_bytes=use.weights_bytes,
-            gradients_bytes=use.gradients_bytes,
-            optimizer_bytes=use.optimizer_bytes,
-            rest_bytes=use.rest_bytes or 0,
-            unallocated_bytes=use.unallocated_bytes or 0,
-            others_bytes=use.others_bytes or 0,
-            micro_batch_size=self.sizes.micro_batch_size,
-            smaller_micro_batch_size=smaller.micro_batch_size if smaller else None,
-            batch_key="batch.micro_batch_size" if config.batch.per_device is None else "batch.per_device",
-            smaller_grad_accum_steps=smaller.grad_accum_steps if smaller and config.batch.per_device else None,
-            evaluate_batch_size=config.evaluate.batch_size,
-            num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
-            checkpoints_activations=bool(getattr(config.train, "activation_checkpointing", None)),
-            offload_option=self.prepared.traits.offload_option,
-            world_size=self.prepared.place.world_size,
-            is_gpu=self.prepared.device.type == "cuda",
-        )
 
     def _leave_note(self, size: int) -> None:
         """Leave a note for the launcher that restarts the processes: `paratune train --nproc`, or torchrun."""

@@ -75,9 +75,8 @@ def test_json_in_the_layout_of_squad_has_its_texts_once(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "columns", "refused"),
     [
-        ("a.json", b'[{"text": "a"}]', ["context"], ("data.columns_unfit", "JSON")),
-        ("a.json", b'{"data": [{"paragraphs": [{"context": "a"}]}]}', ["context"], ("data.columns_unfit", "JSON")),
-        ("a.json", b'{"data": []}', ["contxt"], ("data.column_missing", "contxt", "title")),
+        ("a.json", b'[{"text": "a"}]', ["context"], ("data.column_missing", "context", "text")),
+        ("a.json", b'{"data": [{"context": "a"}]}', ["contxt"], ("data.column_missing", "contxt", "context")),
         ("a.json", b'{"data": []}', [], ("data.columns_unfit",)),
         ("a.json", b'{"data"', ["context"], ("data.unreadable", "Expecting")),
         ("a.xml", b"x", ["a"], ("data.format",)),
