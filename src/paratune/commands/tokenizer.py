@@ -64,10 +64,8 @@ def tokenizer_train(
         return EXIT_OK
     size = record["vocab_size"]
     less = "" if size == recipe.vocab_size else f" of the {recipe.vocab_size} requested: the texts do not yield more"
-    print_result(
-        f"{output}: {recipe.kind}, {size} entries{less}; "
-        f"of {counted.num_texts} texts, {counted.num_characters} characters"
-    )
+    read = f"of {counted.num_texts} texts, {counted.num_characters} characters"
+    print_result(f"{output}: {recipe.kind}, {size} entries{less}; {read}")
     return EXIT_OK
 
 

@@ -168,12 +168,10 @@ def _baseline(found: Contradictions) -> None:
         found.no_effect("evaluate.best", "loss", wanted, "baseline.estimator", "baseline")
     key, count = "baseline.inverse_regularization", len(baseline.inverse_regularization)
     if count > 1 and not _has_part(config, "validation"):
-        message = f"{key} has {count} values, and only a validation set can select one"
-        found.add(
-            f"{message}; set data.validation or data.split.validation, or give one value",
-            *(key, "baseline", "data.validation", "data.split"),
-            code="data.validation_missing",
-        )
+        message = f"{key} has {count} values, and only a validation set can select one; set data.validation or "
+        message += "data.split.validation, or give one value"
+        keys = (key, "baseline", "data.validation", "data.split")
+        found.add(message, *keys, code="data.validation_missing")
 
 
 def _files(found: Contradictions) -> None:

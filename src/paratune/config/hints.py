@@ -1,7 +1,6 @@
 """Options that do not help in this run, and changes that help when memory ran out, with numbers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paratune.base.units import format_bytes
@@ -16,99 +15,87 @@ BUBBLE_FREE = 4
 """With this many micro-batches per stage the bubble is negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
 
 
-@dataclass(frozen=True)
-class JobSizes:
-    """Sizes of a run and of the machine."""
+def advice(
+    traits: Traits,
+    config: Config,
+    batch: ResolvedBatch,
+    *,
+    num_parameters: int,
+    num_trainable: int,
+    bytes_per_value: int,
+    world_size: int,
+    device_bytes: int | None,
+    device_name: str,
+    num_local_ranks: int = 1,
+    num_cores: float | None = None,
+) -> list[str]:
+    """Return one line for each option that does not help in a run, or that costs much; only where sizes are known.
 
-    num_parameters: int
-    num_trainable: int
-    bytes_per_value: int
-    """Of a weight, of a gradient and of both moments of the optimizer: 4, or 8 with precision: fp64."""
-    world_size: int
-    share: int
-    """Samples of one replica per optimizer step."""
-    num_micro_batches: int
-    """Micro-batches of a replica per optimizer step."""
-    device_bytes: int | None
-    """Memory of the device; on a CPU this process's part of it."""
-    device_name: str
-    is_per_device: bool = False
-    """Whether `batch.per_device` sets the batch; `batch.micro_batch_size` has no effect then."""
-    num_workers: int = 0
-    """`data.num_workers`, of each rank."""
-    num_local_ranks: int = 1
-    """Ranks on a machine."""
-    num_cores: float | None = None
-    """Logical cores that these ranks may use together; None when not known."""
-
-    def states_bytes(self, shards: tuple[str, ...] = (), num_shards: int = 1) -> int:
-        """Return the bytes of weights, gradients and both moments on one rank; see `model_state_bytes`."""
-        numbers, trained = adam_bytes(self.bytes_per_value), self.num_trainable
-        return model_state_bytes(
-            self.num_parameters, num_trained=trained, shards=shards, num_shards=num_shards, numbers=numbers
-        ).total
-
-
-def advice(traits: Traits, job: JobSizes) -> list[str]:
-    """Return one line for each option that does not help, or that costs much.
+    Args:
+        bytes_per_value: Of a weight, of a gradient and of both moments of the optimizer: 4, or 8 with precision: fp64.
+        device_bytes: Memory of the device; on a CPU this process's part of it.
+        num_local_ranks: Ranks on a machine.
+        num_cores: Logical cores that these ranks may use together.
 
     Source: bytes of model states: Rajbhandari et al., ZeRO, SC 2020, section 3.
     """
-    return [*_sharding(traits, job), *_pipeline(traits, job), *_loader(job)]
+
+    def states_bytes(shards: tuple[str, ...] = (), num_shards: int = 1) -> int:
+        numbers = adam_bytes(bytes_per_value)
+        return model_state_bytes(
+            num_parameters, num_trained=num_trainable, shards=shards, num_shards=num_shards, numbers=numbers
+        ).total
+
+    lines, kind, is_offloaded = [], f"strategy.kind: {traits.kind}", traits.states_on == "cpu"
+    is_useless = bool(traits.shards) and world_size == 1
+    if is_useless:
+        lines.append(f"{kind} in one process does not shard {' and '.join(traits.shards)}: it is single, but slower")
+    states = states_bytes()
+    times = 0 if device_bytes is None else device_bytes // max(1, states)
+    if device_bytes is not None and times >= ROOMY and (is_offloaded or not is_useless):
+        fit = (
+            f"weights, gradients and optimizer states of {num_parameters / 1e6:.3g} M parameters take "
+            f"{format_bytes(states)} and would fit {times} times in the {format_bytes(device_bytes)} of {device_name}"
+        )
+        if is_offloaded:
+            lines.append(f"offload to the CPU moves states in every step and does not help: {fit}; switch it off")
+        elif traits.ranks_per_replica > 1:
+            lines.append(f"{kind} is for models that do not fit: {fit}; strategy.kind: ddp has no bubble")
+        elif traits.shards:
+            num_shards = shard_count(traits, world_size, num_local_ranks)
+            saved = format_bytes(states - states_bytes(traits.shards, num_shards))
+            costs = f"{kind} saves at most {saved} per rank and costs communication"
+            lines.append(f"{costs}: {fit}; strategy.kind: ddp is simpler")
+    lines += _pipeline(traits, config, batch)
+    # Loader workers and ranks share cores.
+    num_workers = config.data.num_workers
+    all_workers = num_local_ranks * num_workers
+    if num_cores is not None and all_workers and num_local_ranks + all_workers > num_cores:
+        most = max(0, int(num_cores // num_local_ranks) - 1)
+        lines.append(
+            f"data.num_workers: {num_workers} makes {all_workers} worker processes in addition to {num_local_ranks} "
+            f"training processes, and this machine has {num_cores:.3g} cores: they take turns; set data.num_workers: "
+            f"{most}"
+        )
+    return lines
 
 
-def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
-    offloads, kind = traits.states_on == "cpu", f"strategy.kind: {traits.kind}"
-    if traits.shards and job.world_size == 1:
-        yield f"{kind} in one process does not shard {' and '.join(traits.shards)}: it is single, but slower"
-        if not offloads:
-            return
-    states = job.states_bytes()
-    times = 0 if job.device_bytes is None else job.device_bytes // max(1, states)
-    if times < ROOMY:
-        return
-    fit = (
-        f"weights, gradients and optimizer states of {job.num_parameters / 1e6:.3g} M parameters take "
-        f"{format_bytes(states)} and would fit {times} times in the "
-        f"{format_bytes(job.device_bytes)} of {job.device_name}"
-    )
-    if offloads:
-        yield f"offload to the CPU moves states in every step and does not help: {fit}; switch it off"
-    elif traits.ranks_per_replica > 1:
-        yield f"{kind} is for models that do not fit: {fit}; strategy.kind: ddp has no bubble"
-    elif traits.shards and job.world_size > 1:
-        num_shards = shard_count(traits, job.world_size, job.num_local_ranks)
-        saved = format_bytes(states - job.states_bytes(traits.shards, num_shards))
-        yield f"{kind} saves at most {saved} per rank and costs communication: {fit}; strategy.kind: ddp is simpler"
-
-
-def _pipeline(traits: Traits, job: JobSizes) -> Iterator[str]:
-    p, m, v = traits.ranks_per_replica, job.num_micro_batches, traits.stages_per_rank
+def _pipeline(traits: Traits, config: Config, batch: ResolvedBatch) -> Iterator[str]:
+    p, m, v = traits.ranks_per_replica, batch.grad_accum_steps, traits.stages_per_rank
     if p == 1 or m >= BUBBLE_FREE * p:
         return
-    possible = [n for n in divisors(job.share) if n % traits.micro_batch_multiple == 0 and n <= BUBBLE_FREE * p]
+    possible = [n for n in divisors(batch.share) if n % traits.micro_batch_multiple == 0 and n <= BUBBLE_FREE * p]
     more = max(possible, default=m)
     now, then = (f"{100 * (traits.ideal_bubble_share(number) or 0):.0f}%" for number in (m, more))
     remedy = ""
     if more > m:
-        key = f"batch.grad_accum_steps: {more} and batch.per_device" if job.is_per_device else "batch.micro_batch_size"
-        remedy = f"; {key}: {job.share // more} makes {more} and leaves {then}"
+        is_per_device = config.batch.per_device is not None
+        key = f"batch.grad_accum_steps: {more} and batch.per_device" if is_per_device else "batch.micro_batch_size"
+        remedy = f"; {key}: {batch.share // more} makes {more} and leaves {then}"
     formula = "(p-1)/(m+p-1)" if v == 1 else f"(p-1)/({v}m+p-1)"
     yield (
         f"{m} micro-batch{'es' * (m > 1)} in {p} stages leave each device idle for {formula} = {now} of forward and "
         f"backward{remedy}"
-    )
-
-
-def _loader(job: JobSizes) -> Iterator[str]:
-    """Yield a line where loader workers and ranks have to share cores."""
-    n, workers = job.num_local_ranks, job.num_local_ranks * job.num_workers
-    if job.num_cores is None or not workers or n + workers <= job.num_cores:
-        return
-    most = max(0, int(job.num_cores // n) - 1)
-    yield (
-        f"data.num_workers: {job.num_workers} makes {workers} worker processes in addition to {n} training processes, "
-        f"and this machine has {job.num_cores:.3g} cores: they take turns; set data.num_workers: {most}"
     )
 
 

@@ -269,11 +269,8 @@ def _make_shards(stage: Stage, todo: Shards, workers: Workers) -> Iterator[int]:
                     f"is {first}: {left[first]}; use fewer workers if memory is short, or remove that input"
                 )
                 raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left)) from None
-            log.warning(
-                "%s: a process died; its unfinished shards are made again",
-                stage.name,
-                extra=coded("corpus.process_died", stage=stage.name),
-            )
+            extra = coded("corpus.process_died", stage=stage.name)
+            log.warning("%s: a process died; its unfinished shards are made again", stage.name, extra=extra)
 
 
 def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:

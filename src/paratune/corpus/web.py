@@ -189,8 +189,7 @@ class Client(AbstractContextManager["Client"]):
         """
         wait_s, problem, is_out = self._network.first_wait_s, "", False
         file = io.BytesIO() if into is None else into
-        number = 0
-        while number < self._network.tries:
+        for number in range(1, self._network.tries + 1):
             self._refuse_long_hold()
             self._limit.wait(self._sleep)
             file.seek(0)
@@ -204,8 +203,10 @@ class Client(AbstractContextManager["Client"]):
                 if status not in RETRY_STATUSES or MEMENTO in received:
                     return ArchiveResponse(status, received, file.getvalue() if isinstance(file, io.BytesIO) else b"")
                 problem, is_out = f"HTTP {status}", status == 429
-                self._hold(status, received, wait_s)
-            number += 1
+                asked_s = retry_after_s(received.get("Retry-After"))
+                if asked_s is not None or status == 429:
+                    self._limit.hold(wait_s if asked_s is None else asked_s)
+                self._refuse_long_hold()
             if number < self._network.tries:
                 self._log_wait(problem, max(wait_s, self._limit.held_s()))
                 self._sleep(wait_s)
@@ -221,13 +222,6 @@ class Client(AbstractContextManager["Client"]):
             self._logged_until_s = time.monotonic() + wait_s
         extra = coded("corpus.server_retry", origin=self.origin)
         log.warning("%s: %s; retrying in %.0f s", self.origin, plain(problem), wait_s, extra=extra)
-
-    def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
-        """Stop all requests for the time in Retry-After."""
-        asked_s = retry_after_s(headers.get("Retry-After"))
-        if asked_s is not None or status == 429:
-            self._limit.hold(wait_s if asked_s is None else asked_s)
-        self._refuse_long_hold()
 
     def _refuse_long_hold(self) -> None:
         if (left := self._limit.held_s()) > self._network.max_hold_s:

@@ -305,7 +305,7 @@ def limit_from_environment() -> int | None:
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return device_bytes and device_name for `config.advice`, from all nodes; None if unknown."""
+    """Return device_bytes and device_name for `config.hints.advice`, from all nodes; None if unknown."""
     if prepared.device.type != "cuda":
         part = hardware.total_memory_bytes() // local_world_size(prepared.place)
         return {"device_bytes": part, "device_name": "memory a process has here"}

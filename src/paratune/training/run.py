@@ -15,7 +15,7 @@ from typing import Any
 from paratune import hardware, records
 from paratune.base.system_errors import forward_error
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.hints import JobSizes, advice
+from paratune.config.hints import advice
 from paratune.config.load import LoadedConfig
 from paratune.config.own_code import described_error, own_code_record
 from paratune.config.sections import run_path
@@ -431,20 +431,18 @@ def _write_record(run: PlacedRun, step: int, *, is_new: bool) -> dict[str, Any] 
 
 def _advice(run: PlacedRun, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     prepared = run.prepared
-    job = JobSizes(
+    return advice(
+        prepared.traits,
+        run.config,
+        run.batch,
         num_parameters=run.model_facts["num_parameters"],
         num_trainable=run.model_facts["num_trainable"],
         bytes_per_value=prepared.precision.param_dtype.itemsize,
         world_size=run.strategy.layout.world_size,
-        share=run.batch.share,
-        num_micro_batches=run.batch.grad_accum_steps,
-        is_per_device=run.config.batch.per_device is not None,
-        num_workers=run.config.data.num_workers,
         num_local_ranks=local_world_size(prepared.place),
         num_cores=hardware.usable_cores(),
         **device_facts(prepared, nodes),
     )
-    return advice(prepared.traits, job)
 
 
 def note_failure(events: records.EventLog, error: Exception) -> None:

@@ -74,13 +74,9 @@ def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: 
                 found.append(columns)
             number += 1
         if len(found) == num_found:
-            raise DataError(
-                f"clean.decontaminate.sets: {evaluation_set.name} has no text of {options.min_words} words; change "
-                "its files, its columns or min_words",
-                code="corpus.too_little_text",
-                key="clean.decontaminate.sets",
-                name=evaluation_set.name,
-            )
+            key, name = "clean.decontaminate.sets", evaluation_set.name
+            message = f"{key}: {name} has no text of {options.min_words} words; change its files, its columns or "
+            raise DataError(f"{message}min_words", code="corpus.too_little_text", key=key, name=name)
     joined = np.concatenate(found, axis=1)
     with writing(path=target), replace_file(target) as temporary, temporary.open("wb") as file:
         np.save(file, joined[:, np.lexsort(joined[::-1])], allow_pickle=False)

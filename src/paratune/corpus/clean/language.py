@@ -169,7 +169,10 @@ def keep_varieties(options: Variety, folder: Path, path: Path) -> Iterator[Docum
 def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     """Return the evaluation of the classifier; train it if there is none for these texts."""
     require_unique_names("clean.variety.sources", options.sources)
-    files = [[[path.as_posix(), file_sha256(path)] for path in paths] for paths in map(source_files, options.sources)]
+    files = []
+    for source in options.sources:
+        paths = find_files([*source.brazilian, *source.european], f"clean.variety.sources: {source.name}")
+        files.append([[path.as_posix(), file_sha256(path)] for path in paths])
     seen = {"format": FORMAT, "sources": [source.model_dump() for source in options.sources], "files": files}
     path = folder / EVALUATION_FILE
     if path.exists() and (record := read_record(path, "trained_on"))["trained_on"] == seen:
@@ -182,15 +185,6 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
         save(model, folder)
         write_json(path, {"trained_on": seen, "evaluation": evaluation})
     return evaluation
-
-
-def source_files(source: VarietySource) -> list[Path]:
-    """Find the files of a source: those in Brazilian Portuguese, then those in European Portuguese.
-
-    Raises:
-        DataError: A path or pattern matches no file.
-    """
-    return find_files([*source.brazilian, *source.european], f"clean.variety.sources: {source.name}")
 
 
 def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
@@ -221,14 +215,12 @@ def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
             groups = _groups([line for line in lines if line not in left_out])
             if len(groups) < MIN_GROUPS:
                 variety = ("brazilian", "european")[is_european]
-                raise DataError(
-                    f"{key}, {variety} has fewer than {MIN_GROUPS * GROUP} lines of {MIN_WORDS} words that neither the "
-                    "other variety nor a source before has; name more files",
-                    code="corpus.too_little_text",
-                    key="clean.variety.sources",
-                    name=source.name,
-                    variety=variety,
+                message = (
+                    f"{key}, {variety} has fewer than {MIN_GROUPS * GROUP} lines of {MIN_WORDS} words that neither "
                 )
+                message += "the other variety nor a source before has; name more files"
+                facts = {"key": "clean.variety.sources", "name": source.name, "variety": variety}
+                raise DataError(message, code="corpus.too_little_text", **facts)
             for group, is_held_out in groups:
                 seen.update(group)
                 texts = [*(("line", line) for line in group), ("document", " ".join(group))]

@@ -35,7 +35,7 @@ class MeasuredText:
     @cached_property
     def words(self) -> list[str]:
         """Pieces that are not only punctuation."""
-        return [piece for piece in self.pieces if not all(map(_is_punctuation, piece))]
+        return [piece for piece in self.pieces if not all(unicodedata.category(sign)[0] in "PS" for sign in piece)]
 
     @cached_property
     def lines(self) -> list[str]:
@@ -148,7 +148,3 @@ def quality_rules(options: Quality) -> list[QualityRule]:
     for n, most in zip(REPEATED_SIZES, options.max_repeated_ngrams, strict=True):
         rules.append((f"repeated {n}-grams", None, most, partial(repeated_ngrams, n=n)))
     return [rule for rule in rules if rule[1:3] != (None, None)]
-
-
-def _is_punctuation(character: str) -> bool:
-    return unicodedata.category(character)[0] in "PS"

@@ -117,11 +117,8 @@ def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     files, others = _files(corpus)
     fetch = corpus.fetch
     if not files and fetch.ranges is None and fetch.replay is None:
-        raise DataError(
-            "captures have no source: set files (index.warcs, fetch.warcs) or a server (fetch.ranges, fetch.replay); "
-            "for the index only, use --only index",
-            code="config.required",
-        )
+        message = "captures have no source: set files (index.warcs, fetch.warcs) or a server (fetch.ranges, "
+        raise DataError(f"{message}fetch.replay); for the index only, use --only index", code="config.required")
     settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
     work = partial(fetch_shard, corpus, folder, files)
     stage = Stage("fetch", folder, FETCHED_SCHEMA, work, settings, stage_output(before))

@@ -157,10 +157,8 @@ def _models(
         write_json(path, {"fingerprint": fingerprint, "models": models})
     learnt = read_record(path, "models")["models"]
     if not learnt:
-        log.warning(
-            "sentences: too few for an n-gram model, no perplexities; set training texts in sentences.clean.files",
-            extra=coded("corpus.no_perplexity"),
-        )
+        message = "sentences: too few for an n-gram model, no perplexities; set training texts in sentences.clean.files"
+        log.warning(message, extra=coded("corpus.no_perplexity"))
     return tuple(str(folder / model_file(number)) for number in range(len(learnt))), fingerprint
 
 
