@@ -4,13 +4,10 @@ Intermediate results, which are deleted at the end:
 
     hashes/   hashes of host, page and lines of each document
     common/   hashes of host and line of the lines that enough pages have
-
-cut-00000.parquet   removed lines: id of the document, position, reason, line
 """
 
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,19 +16,17 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from paratune.base.atomic import replace_file
 from paratune.corpus.clean.step import Document, drop, hash_64, with_text
 from paratune.corpus.database import parquet, query
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Lines
-from paratune.corpus.shard import ShardWriter, part_file, read_rows
+from paratune.corpus.shard import part_file, read_rows
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 HASHES_FOLDER, COMMON_FOLDER = "hashes", "common"
 HASHES_SCHEMA = pa.schema({"host": pa.uint64(), "page": pa.uint64(), "lines": pa.list_(pa.uint64())})
 COMMON_SCHEMA = pa.schema({"host": pa.uint64(), "line": pa.uint64()})
-CUT_SCHEMA = pa.schema([("id", pa.string()), ("position", pa.int32()), ("reason", pa.string()), ("text", pa.string())])
 MAX_NOTICE_WORDS = 60
 """Maximum number of words of a cookie notice; longer lines are text."""
 MENU_LINES, MENU_WORDS = 6, 3
@@ -53,9 +48,6 @@ _DIGITS = re.compile(r"\d+")
 def run_lines(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
-    Returns:
-        Totals; `lines` counts the removed lines by reason.
-
     Raises:
         CheckpointError: The previous stage is not finished, or the folder is not writable.
     """
@@ -72,13 +64,7 @@ def run_lines(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict
             find = partial(find_common_lines, common, options.min_pages)
             compared = Stage("lines: compare", common, COMMON_SCHEMA, find, settings, stage.source)
             run(compared, [(stage_tables(hashes),)])
-    inputs = [(path, number) for number, path in enumerate(tables)]
-
-    def count_removed() -> dict[str, Any]:
-        removed = (row["reason"] for _, number in inputs for row in read_rows(folder / cut_file(number), ["reason"]))
-        return {"lines": dict(sorted(Counter(removed).items()))}
-
-    totals = run(stage, inputs, more=count_removed)
+    totals = run(stage, [(path, number) for number, path in enumerate(tables)])
     for name in (HASHES_FOLDER, COMMON_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     return totals
@@ -103,37 +89,29 @@ def find_common_lines(folder: Path, min_pages: int, tables: Sequence[Path]) -> I
 
 
 def cut_lines(options: Lines, folder: Path, path: Path, number: int) -> Iterator[Document | DroppedRow]:
-    """Yield documents without removed lines, which are written to cut-*.parquet, and drop those with too few words."""
+    """Yield documents without removed lines, and drop those with too few words left."""
     common: frozenset[tuple[Any, ...]] = frozenset()  # hashes of host and line, of the lines in this table
     if options.min_pages is not None:
         found, own = folder / COMMON_FOLDER / part_file(0), folder / HASHES_FOLDER / part_file(number)
         lines_here = f"SELECT host, unnest(lines) AS line FROM {parquet([own])}"
         sql = f"SELECT host, line FROM {parquet([found])} SEMI JOIN ({lines_here}) USING (host, line)"
         common = frozenset(query(folder, sql))
-    with replace_file(folder / cut_file(number)) as temporary, ShardWriter(temporary, CUT_SCHEMA) as cut:
-        for document in read_rows(path):
-            lines = document["text"].split("\n")
-            host, _ = host_and_page(document["url"])
-            reasons = dict.fromkeys(menu_lines(lines), "menu") if options.menus else {}
-            for position, line in enumerate(lines):
-                if common and line.strip() and (host, line_key(line)) in common:
-                    reasons[position] = "boilerplate"
-                elif options.cookies and is_cookie_notice(line):
-                    reasons[position] = "cookies"
-            for position, reason in sorted(reasons.items()):
-                cut.add({"id": document["id"], "position": position, "reason": reason, "text": lines[position]})
-            left = "\n".join(line for position, line in enumerate(lines) if position not in reasons)
-            num_words = len(left.split())
-            if not reasons:
-                yield document
-            elif num_words < options.min_words:
-                yield drop(document, "too little left", f"{num_words} of {len(document['text'].split())} words")
-            else:
-                yield with_text(document, left)
-
-
-def cut_file(number: int) -> str:
-    return f"cut-{number:05d}.parquet"
+    for document in read_rows(path):
+        lines = document["text"].split("\n")
+        host, _ = host_and_page(document["url"])
+        removed = set(menu_lines(lines)) if options.menus else set()
+        for position, line in enumerate(lines):
+            is_common = bool(common) and line.strip() and (host, line_key(line)) in common
+            if is_common or (options.cookies and is_cookie_notice(line)):
+                removed.add(position)
+        left = "\n".join(line for position, line in enumerate(lines) if position not in removed)
+        num_words = len(left.split())
+        if not removed:
+            yield document
+        elif num_words < options.min_words:
+            yield drop(document, "too little left", f"{num_words} of {len(document['text'].split())} words")
+        else:
+            yield with_text(document, left)
 
 
 def host_and_page(url: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -47,23 +47,6 @@ _NO_WORD = -99.0
 
 
 @dataclass(frozen=True)
-class NgramSummary:
-    """Figures of a trained model."""
-
-    num_sentences: int
-    num_words: int
-    """Without ends of sentences."""
-    vocabulary_size: int
-    """Number of words in the vocabulary."""
-    num_left_out: int
-    """Types of words outside the vocabulary."""
-    num_ngrams: list[int]
-    """Number of n-grams of each order; unigrams include <unk>, <s> and </s>."""
-    discounts: list[list[float]]
-    """Discounts of n-grams with count 1, 2, and more, for each order."""
-
-
-@dataclass(frozen=True)
 class _Order:
     """The n-grams of one order, sorted by key, and so by context."""
 
@@ -86,7 +69,7 @@ class _Level:
 
 def train(
     sentences: Callable[[], Iterable[Sequence[str]]], path: Path, *, vocabulary: int, order: int = 3
-) -> NgramSummary | None:
+) -> dict[str, Any] | None:
     """Train a model and write it; the file is complete or absent.
 
     Args:
@@ -95,7 +78,9 @@ def train(
         order: 2 or 3.
 
     Returns:
-        Figures of the model; None, without a file, if there are no words.
+        Figures of the model: num_sentences; num_words, without ends of sentences; vocabulary_size; num_left_out, types
+        of words outside the vocabulary; num_ngrams of each order, where unigrams include <unk>, <s> and </s>; discounts
+        of n-grams with count 1, 2, and more, for each order. None, without a file, if there are no words.
 
     Raises:
         CheckpointError: The file is not writable.
@@ -115,14 +100,14 @@ def train(
     num_left_out = len(counts) - len(known)
     levels = _levels(orders, discounts, len(known), max(1, num_left_out))
     _write(path, names, levels, max(1, num_left_out))
-    return NgramSummary(
-        num_sentences=num_sentences,
-        num_words=sum(counts.values()),
-        vocabulary_size=len(known),
-        num_left_out=num_left_out,
-        num_ngrams=[len(level.keys) for level in levels],
-        discounts=discounts,
-    )
+    return {
+        "num_sentences": num_sentences,
+        "num_words": sum(counts.values()),
+        "vocabulary_size": len(known),
+        "num_left_out": num_left_out,
+        "num_ngrams": [len(level.keys) for level in levels],
+        "discounts": discounts,
+    }
 
 
 def _counted(tokens: Any, order: int) -> list[_Order]:
@@ -288,7 +273,7 @@ def train_models(
         if learnt is None:
             message = f"{KEY}: no sentence in {', '.join(map(str, files))} is usable for training"
             raise DataError(message, code="corpus.too_little_text", key=KEY)
-        return [asdict(learnt)]
+        return [learnt]
     models = [
         train(
             partial(corpus_sentences, folder, split, repeated, settings.clean.max_words, half),
@@ -297,7 +282,7 @@ def train_models(
         )
         for half in range(NUM_HALVES)
     ]
-    return [] if None in models else [asdict(model) for model in models if model is not None]
+    return [model for model in models if model is not None] if None not in models else []
 
 
 def file_sentences(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list[str]]:

@@ -43,8 +43,8 @@ def test_bigrams_by_hand(tmp_path):
     (2 * 0.5) / 2 * 0.2 = 0.35. After b: </s> once of 1, so 0.5 + 0.5 * 0.3 = 0.65.
     """
     learnt, model = trained(tmp_path, [["a", "b"], ["a", "c"]], order=2)
-    assert learnt.discounts == [list(USUAL_DISCOUNTS)] * 2
-    assert learnt.num_ngrams == [6, 5]
+    assert learnt["discounts"] == [list(USUAL_DISCOUNTS)] * 2
+    assert learnt["num_ngrams"] == [6, 5]
     expected = {
         ((), "a"): 0.2,
         ((), "b"): 0.2,
@@ -123,7 +123,7 @@ def test_trigrams_are_those_of_the_formulas_and_sum_to_one(tmp_path, vocabulary)
     sentences = random_sentences()
     learnt, model = trained(tmp_path, sentences, vocabulary)
     direct = Direct(sentences, vocabulary)
-    assert learnt.num_left_out == (5 if vocabulary == 7 else 0)
+    assert learnt["num_left_out"] == (5 if vocabulary == 7 else 0)
     words = [word for word in words_in(tmp_path) if word != "<s>"]
     assert "<unk>" in words
     for context in ([], ["<s>"], ["wa"], ["wg"], ["<s>", "wb"], ["wa", "wb"], ["wg", "wg"], ["wb", "other"]):
@@ -141,14 +141,19 @@ def test_words_of_the_vocabulary_are_the_most_frequent_ones(tmp_path):
     sentences = [["d", "c", "b", "b"], ["a", "c"]]  # b and c twice, a and d once: a comes first
     learnt, _ = trained(tmp_path, sentences, vocabulary=3)
     assert words_in(tmp_path) == ["<unk>", "<s>", "</s>", "b", "c", "a"]
-    assert (learnt.num_sentences, learnt.num_words, learnt.vocabulary_size, learnt.num_left_out) == (2, 6, 3, 1)
+    assert (learnt["num_sentences"], learnt["num_words"], learnt["vocabulary_size"], learnt["num_left_out"]) == (
+        2,
+        6,
+        3,
+        1,
+    )
 
 
 def test_unknown_words_have_a_high_perplexity(tmp_path):
     sentences = random_sentences(400, words=2000)
     learnt, model = trained(tmp_path, sentences, vocabulary=20)
     # An unknown word follows more often than any known one, but it may be any of these.
-    assert learnt.num_left_out > 300
+    assert learnt["num_left_out"] > 300
     assert ngram_perplexity(model, "x y z") > 5 * ngram_perplexity(model, "wa wb wa")
     assert ngram_perplexity(model, "\x00") is None
 
