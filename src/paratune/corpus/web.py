@@ -9,7 +9,6 @@ import http.client
 import io
 import json
 import logging
-import math
 import os
 import re
 import socket
@@ -47,8 +46,6 @@ class RateLimit:
             path: The file, in an existing folder; all processes must use the same limit.
             per_minute: Maximum number of requests in any 60 seconds, at least 2.
         """
-        if per_minute < 2:
-            raise ValueError(f"per_minute is {per_minute}; allowed: 2 or more")
         self.path, self._lock = path, FileLock(path.with_name(f"{path.name}.lock"))
         # With this spacing a closed interval of 60 seconds has at most `per_minute` requests.
         self._spacing_s = WINDOW_S / (per_minute - 1)
@@ -68,16 +65,7 @@ class RateLimit:
             is_held = self._read()[1] > moment
 
     def hold(self, seconds: float) -> None:
-        """Stop all requests for some seconds, as the archive asked for (Retry-After).
-
-        Args:
-            seconds: At most `LONGEST_HOLD_S` counts; 0 and less have no effect.
-
-        Raises:
-            ValueError: `seconds` is not a number.
-        """
-        if math.isnan(seconds):
-            raise ValueError("seconds is NaN; allowed: a number")
+        """Stop all requests for some seconds, at most `LONGEST_HOLD_S`, as the archive asked for (Retry-After)."""
         with self._lock:
             next_s, held_s = self._read()
             self._save(next_s, max(time.monotonic() + min(seconds, LONGEST_HOLD_S), held_s))
