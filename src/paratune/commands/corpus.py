@@ -91,7 +91,6 @@ def work_folder(path: Path) -> Path:
 
 
 def _shown(row: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield the URL of a row, its other fields, and its text."""
     from paratune.reports.text import shorten
 
     yield Text(plain(row.get("url") or "n/a"), style="bold")

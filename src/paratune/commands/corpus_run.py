@@ -164,7 +164,6 @@ def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
 
 
 def _patterns(corpus: Corpus, stages: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the configuration key and the path or pattern of each input."""
     variety, decontaminate = corpus.clean.variety, corpus.clean.decontaminate
     inputs = [
         ("index", "index.files", corpus.index.files),

@@ -107,14 +107,12 @@ def _choosing(found: Contradictions) -> None:
 
 
 def _has_part(config: Config, name: str) -> bool:
-    """Return whether there is a validation or test set, a file or a part of the training data."""
     split = config.data.split
     share = split and (split.validation_share if name == "validation" else split.test)
     return getattr(config.data, name) is not None or share is not None
 
 
 def _metrics(found: Contradictions) -> None:
-    """Check the user's own metrics."""
     metrics = found.config.evaluate.metrics
     if metrics:
         found.only_for(ONE_ANSWER, METRICS_KEY, "own metrics")

@@ -43,7 +43,6 @@ _NEEDED: Final = {
 
 
 def _columns(found: Contradictions) -> None:
-    """Check for columns and slices that a task does not have."""
     task, columns = found.config.task, found.config.data.columns
     keys, why = _UNUSED_IN.get(task.kind, ((), ""))
     found.unused(keys, f"with task.kind: {task.kind}, {why}", "task.kind")
@@ -90,7 +89,6 @@ def _labels(found: Contradictions) -> None:
 
 
 def _tags(found: Contradictions) -> None:
-    """Check the options of token classification."""
     task, best = found.config.task, found.config.evaluate.best
     if not isinstance(task, TokenClassificationTask):
         return
@@ -109,7 +107,6 @@ def _tags(found: Contradictions) -> None:
 
 
 def _choices(found: Contradictions) -> None:
-    """Check the options of multiple choice."""
     task, choices = found.config.task, found.config.data.columns.choices
     if not isinstance(task, MultipleChoiceTask):
         return
@@ -122,7 +119,6 @@ def _choices(found: Contradictions) -> None:
 
 
 def _text_windows(found: Contradictions) -> None:
-    """Check the windows of long texts."""
     data, windows = found.config.data, getattr(found.config.task, "windows", None)
     if not isinstance(windows, WindowOptions):
         return
@@ -196,7 +192,6 @@ def is_on_scale(value: float, step: float) -> bool:
 
 
 def _masked_lm(found: Contradictions) -> None:
-    """Check for options without effect in masked language modelling."""
     task, truncation = found.config.task, found.config.data.truncation
     if not isinstance(task, MaskedLMTask):
         return
@@ -209,7 +204,6 @@ def _masked_lm(found: Contradictions) -> None:
 
 
 def _embedding(found: Contradictions) -> None:
-    """Check the options of sentence embeddings."""
     task, config, columns = found.config.task, found.config, found.config.data.columns
     if not isinstance(task, EmbeddingTask):
         return

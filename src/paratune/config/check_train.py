@@ -156,7 +156,6 @@ def _length(found: Contradictions) -> None:
 
 
 def _weights(found: Contradictions) -> None:
-    """Check which weights are loaded and trained."""
     config, model = found.config, found.config.model
     if model.name.startswith("demo:"):
         found.unused("model.revision", f"with model.name: {model.name}", "model.name")
@@ -207,7 +206,6 @@ def _strategy(found: Contradictions) -> None:
 
 
 def _distil(found: Contradictions) -> None:
-    """Check for tasks and settings that a distillation does not support."""
     distil, task = found.config.distil, found.config.task
     if distil is None:
         return

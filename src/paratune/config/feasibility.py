@@ -143,7 +143,6 @@ def world_size_reasons(traits: Traits, ranks: Ranks) -> Iterator[Problem]:
 
 
 def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield the missing extras."""
     needed: dict[str, tuple[str, str, str]] = {}
     if traits is not None and traits.package is not None:
         needed["strategy.kind"] = traits.kind, traits.package, traits.package

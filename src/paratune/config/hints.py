@@ -66,18 +66,17 @@ def advice(
             saved = format_bytes(states - states_bytes(traits.shards, num_shards))
             costs = f"{kind} saves at most {saved} per rank and costs communication"
             lines.append(f"{costs}: {fit}; strategy.kind: ddp is simpler")
-    lines += _pipeline(traits, config, batch)
-    # Loader workers and ranks share cores.
-    num_workers = config.data.num_workers
-    all_workers = num_local_ranks * num_workers
-    if num_cores is not None and all_workers and num_local_ranks + all_workers > num_cores:
-        most = max(0, int(num_cores // num_local_ranks) - 1)
-        lines.append(
-            f"data.num_workers: {num_workers} makes {all_workers} worker processes in addition to {num_local_ranks} "
-            f"training processes, and this machine has {num_cores:.3g} cores: they take turns; set data.num_workers: "
-            f"{most}"
+    return [*lines, *_pipeline(traits, config, batch), *_loader(config.data.num_workers, num_local_ranks, num_cores)]
+
+
+def _loader(num_workers: int, num_ranks: int, num_cores: float | None) -> Iterator[str]:
+    all_workers = num_ranks * num_workers
+    if num_cores is not None and all_workers and num_ranks + all_workers > num_cores:
+        yield (
+            f"data.num_workers: {num_workers} makes {all_workers} worker processes in addition to {num_ranks} training "
+            f"processes, and this machine has {num_cores:.3g} cores: they take turns; set data.num_workers: "
+            f"{max(0, int(num_cores // num_ranks) - 1)}"
         )
-    return lines
 
 
 def _pipeline(traits: Traits, config: Config, batch: ResolvedBatch) -> Iterator[str]:

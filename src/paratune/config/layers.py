@@ -198,7 +198,6 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
 
 
 def _is_outside(path: Path, folder: Path) -> bool:
-    """Return whether a file, or the file to which a link leads, is outside a folder."""
     return not path.resolve().is_relative_to(folder.resolve())
 
 
@@ -266,7 +265,6 @@ def _nearest_file(path: Path) -> str:
 
 
 def _read_override(override: str) -> Layer:
-    """Return the layer of one `section.key=value`."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or parts[0] == EXTENDS:

@@ -178,7 +178,6 @@ def _subsection(option: Option, value: Any, path: str, findings: Findings) -> di
 
 
 def _stand_in(option: Option, path: str) -> dict[str, Any]:
-    """Return valid values for a section whose own values cannot be used."""
     values = {"kind": next(iter(kinds(option)))} if option.by_kind else {}
     return _section(option.sections[0], values, path, path, Findings())
 
@@ -235,7 +234,6 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fi
 
 
 def _other_kind(section: type[Section], key: Any, path: str) -> str | None:
-    """Return another kind of the section that has the option."""
     option = section_options(Config).get(path)
     if option is None or not option.by_kind:
         return None

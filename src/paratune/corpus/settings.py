@@ -470,7 +470,6 @@ def read_settings(path: Path) -> Corpus:
 
 
 def _check(values: dict[str, Any], options: dict[str, Any], is_valid: bool) -> list[Problem]:
-    """Return the problems between sections."""
     if not is_valid:
         return []
     corpus = Corpus.model_validate(values)

@@ -244,7 +244,6 @@ def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
 
 
 def _make_shards(stage: Stage, todo: Shards, workers: Workers) -> Iterator[int]:
-    """Make shards and yield the number of each complete one."""
     if not isinstance(workers, int):
         yield from workers(stage, todo) if todo else ()
         return
@@ -274,7 +273,6 @@ def _make_shards(stage: Stage, todo: Shards, workers: Workers) -> Iterator[int]:
 
 
 def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:
-    """Yield the number of each complete shard."""
     # Not fork: a forked process would inherit locks that threads of Arrow have locked.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:

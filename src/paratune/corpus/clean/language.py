@@ -342,7 +342,6 @@ def train(texts: "pd.DataFrame") -> tuple[VarietyModel, dict[str, Any]]:
 
 
 def _fit(matrix: Any, texts: "pd.DataFrame", **options: float) -> Any:
-    """Return a fitted logistic regression."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 

@@ -100,7 +100,6 @@ def run_clean(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
 
 
 def _begin(folder: Path, wanted: Sequence[str]) -> None:
-    """Make the folder; log and delete the folders of steps that no longer run."""
     refuse_other_files(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
     for path in sorted(folder.glob("*_*")):

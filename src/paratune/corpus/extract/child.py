@@ -84,7 +84,6 @@ def _limit(which: int, most: int) -> None:
 
 
 def _peak_bytes() -> int:
-    """Return the peak address space of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmPeak"):
             return int(line.split()[1]) << 10

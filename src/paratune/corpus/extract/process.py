@@ -224,7 +224,6 @@ class _Process:
         return _Died(NoText("memory" if any(phrase in message for phrase in _NO_MEMORY) else "crashed", detail))
 
     def _output_end(self) -> str:
-        """Return the end of the output, on one line."""
         self._output.seek(0, os.SEEK_END)
         self._output.seek(max(0, self._output.tell() - 300))
         return " ".join(self._output.read().decode("utf-8", "replace").split())

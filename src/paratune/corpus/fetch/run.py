@@ -130,7 +130,6 @@ def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
 
 
 def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
-    """Return the archive files on this machine by name, and a JSON value that identifies those of fetch.warcs."""
     paths: dict[str, Path] = {}
     others = find_files(corpus.fetch.warcs, "fetch.warcs")
     for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
@@ -143,7 +142,6 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
 
 
 def _forget_finished(folder: Path) -> None:
-    """Delete the journals of complete shards."""
     for path in folder.glob("journal-*"):  # also the rollback journals of SQLite
         if (folder / counts_file(int(path.name.split("-")[1]))).exists():
             path.unlink(missing_ok=True)

@@ -296,7 +296,6 @@ def _read_record(record: Any, records: Any, name: str) -> Iterator[CaptureOrDrop
 
 
 def _digest(record: Any) -> str:
-    """Return the SHA-1 of the payload in base32, read in chunks."""
     sha1 = hashlib.sha1(usedforsecurity=False)
     while chunk := record.raw_stream.read(CHUNK_BYTES):
         sha1.update(chunk)

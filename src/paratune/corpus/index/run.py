@@ -81,7 +81,6 @@ def _sources(index: Index) -> tuple[list[Source | Query], list[str]]:
 
 
 def _identity(source: Source | Query) -> list[Any]:
-    """Return a JSON value that identifies a file or query."""
     if isinstance(source, Query):
         return ["server", *astuple(source)]
     with os_error_as(DataError, f"{source.path} cannot be read", code="data.unreadable", path=source.path):
@@ -112,7 +111,6 @@ def read_source(index: Index, network: Network, source: Source | Query) -> Itera
 def _unwanted(
     row: CaptureRow, mimes: Sequence[str], statuses: Sequence[int], *, is_search: bool
 ) -> tuple[str, str] | None:
-    """Return reason and detail for dropping a capture, or None."""
     scheme = _SCHEME.match(row.url)
     if scheme and scheme[1].lower() not in SCHEMES:
         return "scheme", scheme[1].lower()

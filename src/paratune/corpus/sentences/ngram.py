@@ -139,7 +139,6 @@ def _adjusted(orders: list[_Order]) -> list[_Order]:
 
 
 def _mask(num_words: int) -> Any:
-    """Return a mask of the last `num_words` words of a key."""
     return np.uint64((1 << (_BITS * num_words)) - 1)
 
 
@@ -158,7 +157,6 @@ def _discounts(counts: Any) -> list[float]:
 
 
 def _levels(orders: list[_Order], discounts: list[list[float]], num_known: int, num_left_out: int) -> list[_Level]:
-    """Return the probabilities and weights of all orders, from unigrams up."""
     shares, weight = _interpolation(orders[0].counts, discounts[0], np.zeros(1, np.int64))
     # Known words, </s>, and each type outside the vocabulary are equally probable.
     uniform = np.full(len(shares), 1.0 / (num_known + 1 + num_left_out))

@@ -124,7 +124,6 @@ def split_shard(settings: SentenceSettings, path: Path) -> Iterator[dict[str, An
 
 
 def _find_repeated(folder: Path, tables: Sequence[Path]) -> Iterator[dict[str, int]]:
-    """Yield the rows of REPEATED_SCHEMA."""
     for shard, row in repeated_rows(folder, tables, "sha256"):
         yield {"shard": shard, "row": row}
 

@@ -52,7 +52,6 @@ def _joined(pieces: list[str]) -> Iterator[str]:
 
 
 def _belongs(before: str, after: str) -> bool:
-    """Return whether two pieces are parts of one sentence."""
     if after[:1].islower() or _NUMERAL.fullmatch(before):
         return True
     last = _OPENING_MARKS.sub("", before.rsplit(" ", 1)[-1])
