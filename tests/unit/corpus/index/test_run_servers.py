@@ -8,8 +8,7 @@ from archive import has_pywb, network, page, pywb, stand_in, write_warc
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.index.run import run_index
-from paratune.corpus.index.servers import server_queries
+from paratune.corpus.index.run import run_index, server_queries
 from paratune.corpus.settings import CdxServer, Corpus, Index, TextSearchServer, read_settings
 from paratune.corpus.stage import stage_tables
 from paratune.corpus.web import Unavailable

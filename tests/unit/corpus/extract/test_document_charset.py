@@ -2,7 +2,7 @@ import cchardet
 import pytest
 from corpus_files import HEART
 
-from paratune.corpus.extract.charset import decode
+from paratune.corpus.extract.document import decode
 
 LATIN = HEART.encode("iso-8859-1")
 UTF8 = HEART.encode()
