@@ -89,7 +89,8 @@ class ShardExecutor:
         shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir(parents=True)
         left = [number for number, _ in todo]
-        job, until = self.start(MakeShards(stage, todo), min(self.tasks, len(todo)), logs), None
+        job = self.start(MakeShards(stage, todo), min(self.tasks, len(todo)), logs)
+        until: float | None = None
         try:
             while left and (until is None or time.monotonic() < until):
                 if until is None and (job is None or all(queued.job != job for queued in slurm.queue())):

@@ -141,7 +141,7 @@ def _class_loss(found: Contradictions) -> None:
     if not isinstance(task, ClassificationTask):
         return
     weights, names = task.class_weights, class_names(task)
-    has = ""
+    has = how = ""
     if isinstance(weights, dict) and sorted(map(str, weights)) != sorted(names):
         has, how = f"the classes {', '.join(map(one_line, map(str, weights)))}", "by its name"
     elif isinstance(weights, list) and len(weights) != len(names):

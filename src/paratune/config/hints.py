@@ -46,7 +46,8 @@ def advice(
             num_parameters, num_trained=num_trainable, shards=shards, num_shards=num_shards, numbers=numbers
         ).total
 
-    lines, kind, is_offloaded = [], f"strategy.kind: {traits.kind}", traits.states_on == "cpu"
+    lines = list[str]()
+    kind, is_offloaded = f"strategy.kind: {traits.kind}", traits.states_on == "cpu"
     is_useless = bool(traits.shards) and world_size == 1
     if is_useless:
         lines.append(f"{kind} in one process does not shard {' and '.join(traits.shards)}: it is single, but slower")
