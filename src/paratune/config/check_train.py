@@ -5,7 +5,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from paratune.config.feasibility import excluded_settings
@@ -188,15 +187,15 @@ def _strategy(found: Contradictions) -> None:
             wanted = "with device: cpu, where all states are in host memory"
             found.no_effect(f"strategy.{key}", True, wanted, "device", is_impossible=True)
     dtype = "fp32" if isinstance(strategy, OutsideStrategy) else options.get("param_dtype", "fp32")
-    conflict = partial(found.add, code="precision.conflict", is_impossible=True)
     if dtype not in ("fp32", config.precision):  # forward and backward compute in it
         message = f"strategy.param_dtype: {dtype} needs precision: {dtype}, and it is {config.precision}"
         message += f"; set precision: {dtype}, or leave strategy.param_dtype out"
-        conflict(message, "strategy.param_dtype", "precision")
+        found.add(message, "strategy.param_dtype", "precision", code="precision.conflict", is_impossible=True)
     found.exclusive("strategy.bucket_cap_mb", "strategy.reduce_bucket_size", "strategy.allgather_bucket_size")
     if isinstance(strategy, DeepSpeedOptions) and dtype != "fp32" and strategy.stage == 0:
         message = f"strategy.param_dtype: {dtype} cannot be combined with strategy.stage: 0; use stage 1, 2 or 3"
-        conflict(message, "strategy.param_dtype", "strategy.stage")
+        keys = ("strategy.param_dtype", "strategy.stage")
+        found.add(message, *keys, code="precision.conflict", is_impossible=True)
     if isinstance(strategy, PipelineOptions):
         num_stages = strategy.stages * (traits.stages_per_rank if traits else 1)
         if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
