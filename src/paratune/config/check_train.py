@@ -65,7 +65,7 @@ class Contradictions:
                 shown = f"{key}: {one_line(value)} and {other}: {one_line(other_value)}"
                 self.add(f"{shown} are both given; keep one of them", key, other)
 
-    def only_for(self, kinds: Sequence[str], key: str, value: str) -> bool:
+    def only_for(self, kinds: Sequence[str], key: str, value: object) -> bool:
         """Return whether the task is one of some kinds; otherwise add the problem of a value that is for these only."""
         if (kind := self.config.task.kind) not in kinds:
             message = f"{key}: {value} is for task.kind: {', '.join(kinds)}, and task.kind is {kind}; leave it out"

@@ -219,7 +219,7 @@ def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
                     f"{key}, {variety} has fewer than {MIN_GROUPS * GROUP} lines of {MIN_WORDS} words that neither "
                 )
                 message += "the other variety nor a source before has; name more files"
-                facts = {"key": "clean.variety.sources", "name": source.name, "variety": variety}
+                facts: dict[str, Any] = {"key": "clean.variety.sources", "name": source.name, "variety": variety}
                 raise DataError(message, code="corpus.too_little_text", **facts)
             for group, is_held_out in groups:
                 seen.update(group)
