@@ -13,8 +13,7 @@ from paratune.engine.loop import Progress
 from paratune.engine.memory import peak_memory
 from paratune.engine.operators import profile_summary
 from paratune.engine.profiling import communication
-from paratune.metrics.stragglers import stragglers
-from paratune.metrics.throughput import rates, wall_s
+from paratune.metrics.throughput import rates, stragglers, wall_s
 from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 from paratune.records.efficiency import noise_summary

@@ -27,6 +27,8 @@ from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import ConstantComparison
 from paratune.records.predictions import NumberScale, probabilities
 from paratune.tasks.answers import number_scale
+from paratune.records.predictions import NumberScale
+from paratune.tasks.sequence import number_scale
 from paratune.verdicts.slices import wilson
 
 MAX_CHARACTERS = 100_000_000

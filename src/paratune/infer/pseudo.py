@@ -1,142 +1,332 @@
-"""Decides which rows get a pseudo-label, and why other rows do not: every row has exactly one outcome.
+"""Pseudo-labels: which rows of a file get the label that one or several models predict, and the record of it.
 
-`N` rows, `M` models, `C` classes.
+Dimensions: `N` rows with a text, `M` models, `C` classes.
 """
 
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 
+from paratune import hardware
+from paratune.config.sections import Columns, Data, text_columns
+from paratune.config.task_sections import ClassificationTask, Task, class_names
+from paratune.data.columns import Samples
+from paratune.data.duplicates import read_text_hashes, text_hashes
+from paratune.data.load import Split, load_samples, samples_fingerprint
+from paratune.data.sources import PSEUDO, default_selector, read_samples
+from paratune.errors import CheckpointError, ConfigError, DataError, MissingDependency, coded, option_error
+from paratune.records import RUN_FILE, SCHEMA_VERSION, TRAIN_TEXTS_FILE, file_sha256, read_run
+from paratune.records.own import admit_data
 from paratune.records.predictions import softmax
+from paratune.tasks.sequence import number_scale
 
-KEPT = "kept"
+log = logging.getLogger(__name__)
+Array = npt.NDArray[Any]
+KEPT: Final = "kept"
 OUTCOMES: Final[dict[str, str]] = {
     "without_text": "without a text",
     "repeated": "a text of an earlier row",
-    "in_train": "a text of the training set",
-    "in_validation": "a text of the validation set",
-    "in_test": "a text of the test set",
-    "in_extra": "a text of another set that a run was scored on (data.extra)",
+    "seen": "a text that a run was trained or scored on",
     "not_finite": "a prediction that is not finite",
     "disagreement": "the models name different classes",
-    "below_threshold": "confidence below the threshold",
-    "above_threshold": "spread above the threshold",
+    "uncertain": "less certain than the threshold",
     "over_max_per_class": "beyond --max-per-class",
     "over_limit": "beyond --limit",
     KEPT: "kept",
 }
-"""The possible outcomes of a row in the order in which they are checked, with their descriptions."""
-
-SEEN = ("in_train", "in_validation", "in_test", "in_extra")
-"""Outcomes of texts that are in a data set of a run."""
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+"""The possible outcomes of a row with their descriptions."""
+ROW = "source_row"
+OUTPUT = (PSEUDO, ROW, "confidence", "spread", "prediction")
+"""Columns of the output in addition to those of a training file."""
 
 
-@dataclass(frozen=True)
-class CombinedPrediction:
-    """The combined prediction of one or several models for N rows."""
+@dataclass(frozen=True, eq=False)
+class Labeller:
+    """One of the models, with its outputs."""
 
-    values: npt.NDArray[Any]
-    """(N,): class ids, int64, or numbers, float64."""
-    certainty: Floats
-    """(N,): mean probability of the class, or standard deviation of the numbers over the models."""
-    agreed: npt.NDArray[np.bool_]
-    """(N,): whether all models predict this class; True for numbers."""
-    is_spread: bool
-    """Whether `certainty` is a spread, so that a smaller value is better."""
-
-
-@dataclass(frozen=True)
-class SelectionRule:
-    """The rule by which rows are kept."""
-
-    threshold: float
-    """Smallest confidence, or largest spread, of a kept row."""
-    max_per_class: int | None = None
-    """Maximum number of kept rows of each class; the most confident ones are kept."""
-    limit: int | None = None
-    """Maximum number of kept rows; the most certain ones are kept."""
+    target: str
+    task: Task
+    columns: Columns
+    group_by: str | None
+    """Column by which the run grouped rows when it split its data."""
+    samples: Samples
+    """Rows of the input with a text."""
+    outputs: Array
+    """(N, C) or (N, 1)."""
+    seen: npt.NDArray[np.uint64]
+    """Hashes of the texts of the run's data sets."""
+    unknown: Mapping[str, str]
+    """Why texts of a data set are unknown or may have changed, by its name."""
+    facts: Mapping[str, Any]
+    """Facts of the model for the record."""
 
 
-def combine_classes(logits: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
-    """Return the class with the largest mean probability over M models with logits (N, C), and this probability."""
-    shares = np.stack([softmax(model_outputs.astype(np.float64)) for model_outputs in logits])
-    mean = shares.mean(axis=0)
-    classes = mean.argmax(axis=1).astype(np.int64)
-    agreed = (shares.argmax(axis=2) == classes).all(axis=0)
-    return CombinedPrediction(classes, mean.max(axis=1), agreed, is_spread=False)
+def make_labeller(
+    target: str, trained: Any, first: Labeller | None, source: str, table: pa.Table, apply: Callable[[Split], Any], *,
+    is_only: bool,
+) -> Labeller:  # fmt: skip
+    """Apply a model, a `paratune.infer.trained.TrainedModel`, to the rows of the input.
+
+    Args:
+        target: Run, folder or hub name of the model.
+        trained: The model.
+        first: The first model; None if this is the first one.
+        source: Name of the input.
+        table: All rows of the input.
+        apply: Returns the evaluation of the rows with a text.
+        is_only: Whether there is no other model.
+
+    Raises:
+        CheckpointError: The run's record is damaged.
+        ConfigError: The task has no number as the certainty of an answer, the first model has another task or other
+            columns, or the run is not the user's and its data is made by code.
+        DataError: A column of the output would be there twice.
+    """
+    task, columns = trained.task, trained.columns
+    if task.kind not in ("classification", "regression") or (task.kind == "regression" and is_only):
+        raise ConfigError(
+            f"{target} has the task {task.kind}; pseudo-labels are for classification, with a confidence, and for "
+            "regression with at least two models, whose spread is the certainty: give runs with different seeds",
+            code="task.unsupported",
+            target=target,
+            kind=task.kind,
+        )
+    if first is not None and (here := _answers(task, columns)) != (wanted := _answers(first.task, first.columns)):
+        raise ConfigError(
+            f"{target} has {here}, and {first.target} has {wanted}; give runs of the same task and text columns",
+            code="pseudo_label.models_differ",
+            target=target,
+        )
+    group_by = read_group_by(trained.run)
+    kept = _kept_columns(table, columns, [group_by])
+    taken = [name for name in (*kept, columns.label) if name in OUTPUT] or [columns.label] * (columns.label in kept)
+    if taken:
+        raise DataError(
+            f"{source}: the output needs the column {taken[0]} for itself, and also keeps it as text, id or "
+            "split.group_by of the model; rename it, or choose another column of the label with --label",
+            code="data.column_taken",
+            source=source,
+            column=taken[0],
+        )
+    if first is None and columns.label in table.column_names:
+        extra = coded("pseudo_label.label_ignored", source=source)
+        log.warning("%s has the column %s; its values are ignored", source, columns.label, extra=extra)
+    split = trained.read(source, table, require_labels=False)
+    outputs = apply(split).outputs
+    seen, unknown = seen_texts(trained.run)
+    for name, reason in unknown.items():
+        extra = coded("pseudo_label.overlap", target=target)
+        log.warning("%s: texts of its %s set may be in the output: %s", target, name, reason, extra=extra)
+    weights = sorted(trained.folder.glob("*.safetensors")) if trained.folder is not None else []
+    run = read_run(trained.run) if trained.run is not None else {}
+    described = {
+        "model": target,
+        "run_id": run.get("run_id"),
+        "seed": run.get("seed"),
+        "weights_sha256": {path.name: file_sha256(path) for path in weights} or None,
+        "train_fingerprint": ((run.get("data") or {}).get("train") or {}).get("fingerprint"),
+    }
+    return Labeller(target, task, columns, group_by, split.samples, outputs, seen, unknown, described)
 
 
-def combine_numbers(numbers: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
-    """Return the mean over at least two models with numbers (N, 1), and the sample standard deviation (n - 1)."""
-    stacked = np.stack([model_outputs[:, 0].astype(np.float64) for model_outputs in numbers])
-    agreed = np.ones(stacked.shape[1], dtype=np.bool_)
+def _answers(task: Task, columns: Columns) -> str:
+    """Return what models must have in common, as a text."""
+    texts = f"text columns {columns.text}, {columns.text_pair}, separator {columns.separator!r}"
+    return f"the task {task.kind} ({', '.join(class_names(task))}), {texts}"
+
+
+def read_group_by(run: Path | None) -> str | None:
+    """Return the column by which a run grouped rows in its split, so that a later training can group by it, too."""
+    split = {} if run is None else read_run(run)["config"]["data"].get("split") or {}
+    group_by: str | None = split.get("group_by")
+    return group_by
+
+
+def _kept_columns(table: pa.Table, columns: Columns, groups: Sequence[str | None]) -> list[str]:
+    """Return the columns of the input that the output keeps: texts, id, and the columns of `split.group_by`."""
+    names = dict.fromkeys([*text_columns(columns), columns.id, *groups])
+    return [name for name in names if name is not None and name in table.column_names]
+
+
+def seen_texts(run: Path | None) -> tuple[npt.NDArray[np.uint64], dict[str, str]]:
+    """Return the hashes of the texts of the data sets of a run, and by data set why texts are unknown.
+
+    Training texts are read from the run folder, those of validation, test and `data.extra` again from their files.
+    """
+    seen = [np.zeros(0, dtype=np.uint64)]
+    if run is None:
+        return seen[0], dict.fromkeys(("train", "validation", "test"), "it is not a run")
+    record = read_run(run)
+    try:
+        about = {name: facts for name, facts in record["data"].items() if facts is not None}
+        data = Data.model_validate(record["config"]["data"])
+        task: Task = TypeAdapter(Task).validate_python(record["config"]["task"])
+    except (KeyError, TypeError, AttributeError, ValidationError) as error:
+        message = f"{run / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged") from error
+    admit_data(run)
+    unknown: dict[str, str] = {}
+    if (train := read_text_hashes(run / TRAIN_TEXTS_FILE)) is None:
+        unknown["train"] = f"{TRAIN_TEXTS_FILE} is not in the run"
+    else:
+        seen.append(train)
+    # A set `test` of data.predict has no labels and no scores.
+    sets = [name for name in ("validation", "test") if getattr(data, name) or getattr(data.split, name, None)]
+    # The training file is needed only where the other sets are cut from it.
+    cut = data if data.split is not None else data.model_copy(update={"train": None})
+    splits = cache(lambda: load_samples(cut, task))
+    for name in (name for name in (*sets, *data.extra) if name in about):
+        try:
+            if name in data.extra:
+                samples = read_samples(data.extra[name], data, default_selector(data, task))
+            else:
+                _, samples = splits()[name]
+        except (DataError, MissingDependency, OSError) as error:
+            unknown[name] = f"its file cannot be read again: {error}"
+            continue
+        seen.append(text_hashes(samples))
+        if samples_fingerprint(samples, task) != about[name].get("fingerprint"):
+            unknown[name] = "its file has changed since the run was trained"
+    return np.concatenate(seen), unknown
+
+
+def combine(task: Task, outputs: Sequence[Array]) -> tuple[Array, Array, Array]:
+    """Return the combined prediction of M models from their outputs, (N, C) logits or (N, 1) numbers.
+
+    Returns:
+        Class ids, their mean probabilities, and whether all models predict this class; or the means of the numbers,
+        their sample standard deviations (n - 1), and True. Each is (N,).
+    """
+    if isinstance(task, ClassificationTask):
+        shares = np.stack([softmax(model_outputs.astype(np.float64)) for model_outputs in outputs])
+        mean = shares.mean(axis=0)
+        classes = mean.argmax(axis=1).astype(np.int64)
+        return classes, mean.max(axis=1), (shares.argmax(axis=2) == classes).all(axis=0)
+    numbers = np.stack([model_outputs[:, 0].astype(np.float64) for model_outputs in outputs])
     with np.errstate(invalid="ignore"):  # infinite numbers give NaN
-        return CombinedPrediction(stacked.mean(axis=0), stacked.std(axis=0, ddof=1), agreed, is_spread=True)
+        return numbers.mean(axis=0), numbers.std(axis=0, ddof=1), np.ones(numbers.shape[1], dtype=np.bool_)
 
 
-def decide(combined: CombinedPrediction, excluded: Sequence[str | None], rule: SelectionRule) -> list[str]:
+def excluded_rows(samples: Samples, seen: Array) -> list[str | None]:
+    """Return the outcome of each row that is excluded whatever the models predict; None for other rows."""
+    hashes = text_hashes(samples)
+    first_rows = set(np.unique(hashes, return_index=True)[1].tolist())
+    return [
+        "seen" if is_seen else None if row in first_rows else "repeated"
+        for row, is_seen in enumerate(np.isin(hashes, seen).tolist())
+    ]
+
+
+def decide(
+    combined: tuple[Array, Array, Array], excluded: Sequence[str | None], *, is_spread: bool, threshold: float,
+    max_per_class: int | None = None, limit: int | None = None,
+) -> list[str]:  # fmt: skip
     """Return the outcome of each row, a key of `OUTCOMES`; among equally certain rows earlier ones are kept.
 
-    `excluded`, (N,), has the outcome of rows that are excluded for another reason, and None for other rows.
+    `combined` is the result of `combine`, `excluded` that of `excluded_rows`. `threshold` is the smallest confidence,
+    or with `is_spread` the largest spread, of a kept row.
     """
-    better = -combined.certainty if combined.is_spread else combined.certainty
-    least = -rule.threshold if combined.is_spread else rule.threshold
-    outcomes: list[str] = []
-    for row, reason in enumerate(excluded):
-        if reason is not None:
-            outcomes.append(reason)
-        elif not np.isfinite(combined.certainty[row]):
-            outcomes.append("not_finite")
-        elif not combined.agreed[row]:
-            outcomes.append("disagreement")
-        elif better[row] < least:
-            outcomes.append("above_threshold" if combined.is_spread else "below_threshold")
-        else:
-            outcomes.append(KEPT)
-    ranked = np.argsort(-better, kind="stable")
-    if rule.max_per_class is not None:
-        _cap(outcomes, ranked, combined.values, rule.max_per_class, "over_max_per_class")
-    if rule.limit is not None:
-        _cap(outcomes, ranked, np.zeros(len(outcomes)), rule.limit, "over_limit")
-    return outcomes
+    values, certainty, agreed = combined
+    better, least = (-certainty, -threshold) if is_spread else (certainty, threshold)
+    outcomes = np.where(better < least, "uncertain", KEPT).astype(object)
+    outcomes[~agreed] = "disagreement"
+    outcomes[~np.isfinite(certainty)] = "not_finite"
+    outcomes = np.array([reason or outcome for reason, outcome in zip(excluded, outcomes, strict=True)], dtype=object)
+    one_group = np.zeros(len(outcomes))
+    for most, groups, outcome in ((max_per_class, values, "over_max_per_class"), (limit, one_group, "over_limit")):
+        num_kept = Counter[Any]()
+        for row in np.argsort(-better, kind="stable") if most is not None else ():
+            if outcomes[row] == KEPT:
+                num_kept[groups[row].item()] += 1
+                if num_kept[groups[row].item()] > most:
+                    outcomes[row] = outcome
+    return outcomes.tolist()
 
 
-def _cap(outcomes: list[str], ranked: Ints, groups: npt.NDArray[Any], most: int, outcome: str) -> None:
-    """Set the outcome of kept rows of each group, except its `most` most certain rows, in place."""
-    num_kept: dict[Any, int] = {}
-    for row in ranked:
-        if outcomes[row] == KEPT:
-            group = groups[row].item()
-            num_kept[group] = num_kept.get(group, 0) + 1
-            if num_kept[group] > most:
-                outcomes[row] = outcome
+def pseudo_labels(
+    source: str, table: pa.Table, output: Path, labellers: Sequence[Labeller], *, threshold: float,
+    max_per_class: int | None, limit: int | None,
+) -> tuple[pa.Table, dict[str, Any]]:  # fmt: skip
+    """Return the rows with a pseudo-label, in the columns of a training file, and the record of how they were made.
 
+    `output` is the file that is written later; the record lacks its SHA-256.
 
-def seen_outcome(name: str) -> str:
-    """Return the outcome of texts that are in this data set of a run."""
-    return outcome if (outcome := f"in_{name}") in SEEN else "in_extra"
-
-
-def is_predicted(outcomes: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return whether the outcome of each row depends on the predictions, (N,)."""
-    return np.array([outcome not in {"repeated", *SEEN} for outcome in outcomes], dtype=np.bool_)
-
-
-def histogram(combined: CombinedPrediction, predicted: npt.NDArray[np.bool_]) -> list[dict[str, float | int]]:
-    """Return a histogram of the certainty of predicted rows: 20 bins, from 0 to 1 or to the largest spread.
-
-    Rows without a finite prediction are in no bin.
+    Raises:
+        ConfigError: `threshold` is out of range, or `max_per_class` has no effect.
+        DataError: No row is kept.
     """
-    values = combined.certainty[predicted & np.isfinite(combined.certainty)]
-    highest = float(values.max(initial=0.0)) if combined.is_spread else 1.0
-    counts, edges = np.histogram(values, bins=20, range=(0.0, highest or 1.0))
-    return [
-        {"from": float(low), "to": float(high), "num_rows": int(count)}
-        for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
-    ]
+    task, samples = labellers[0].task, labellers[0].samples
+    is_spread, names = task.kind == "regression", class_names(task)
+    if not is_spread and not 1 / len(names) < threshold <= 1:
+        reason = f"a confidence is above {1 / len(names):.3g} (one of {len(names)} classes) and at most 1"
+        raise option_error("--threshold", threshold, reason, code="cli.out_of_range")
+    if is_spread and max_per_class is not None:
+        reason = f"no effect in {task.kind}, which has no classes; use --limit"
+        raise option_error("--max-per-class", max_per_class, reason, code="cli.no_effect", kind=task.kind)
+    combined = combine(task, [labeller.outputs for labeller in labellers])
+    excluded = excluded_rows(samples, np.concatenate([labeller.seen for labeller in labellers]))
+    rule = {"threshold": threshold, "max_per_class": max_per_class, "limit": limit}
+    outcomes = decide(combined, excluded, is_spread=is_spread, **rule)  # type: ignore[arg-type]
+    counts = Counter(outcomes) + Counter({"without_text": table.num_rows - len(outcomes)})
+    kept = np.array([row for row, outcome in enumerate(outcomes) if outcome == KEPT], dtype=np.int64)
+    if len(kept) == 0:
+        why = "; ".join(f"{counts[outcome]} {text}" for outcome, text in OUTCOMES.items() if counts[outcome])
+        known = combined[1][np.isfinite(combined[1]) & np.array([reason is None for reason in excluded])]
+        best = f" (the most certain row has {(min if is_spread else max)(known):.4g})" if len(known) else ""
+        message = f"{source}: no row is kept with --threshold {threshold:g}{best}: {why}; nothing was written"
+        raise DataError(message, code="data.nothing_kept")
+    num_kept = np.bincount(combined[0][kept], minlength=len(names)).tolist() if names else []
+    if empty := [name for name, count in zip(names, num_kept, strict=True) if not count]:
+        message = "%s: no kept row has the label %s; pseudo-labels make it rarer"
+        log.warning(message, source, ", ".join(empty), extra=coded("pseudo_label.class_empty", source=source))
+    path = Path(source).expanduser()
+    sha256 = file_sha256(path) if path.is_file() else None
+    record: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": hardware.package_versions(),
+        "models": [dict(labeller.facts) for labeller in labellers],
+        "task": {"kind": task.kind, **({"labels": names} if names else {})},
+        "rule": {**rule, "of": "spread" if is_spread else "confidence", "agreement": "all models"},
+        "input": {"source": source, "sha256": sha256, "num_rows": table.num_rows},
+        "output": {"file": str(output), "num_rows": len(kept)},
+        "num_rows": {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]},
+        "overlap_unknown": {labeller.target: dict(labeller.unknown) for labeller in labellers if labeller.unknown},
+    }
+    if names:
+        record["classes"] = dict(zip(names, num_kept, strict=True))
+    return _output_table(table, labellers, combined[0][kept], combined[1][kept], kept), record
+
+
+def _output_table(
+    table: pa.Table, labellers: Sequence[Labeller], values: Array, certainty: Array, kept: Array
+) -> pa.Table:
+    """Return the kept rows with labels in the form of the data, and their origin."""
+    task, columns = labellers[0].task, labellers[0].columns
+    rows = labellers[0].samples.rows[kept]
+    names = _kept_columns(table, columns, [labeller.group_by for labeller in labellers])
+    made: dict[str, Any] = {name: table.column(name).take(pa.array(rows)) for name in names}
+    pseudo = np.ones(len(kept), dtype=np.bool_)
+    if not isinstance(task, ClassificationTask):
+        scale = number_scale(task)
+        reported = scale.reported(values) if scale else values
+        made |= {str(columns.label): reported, PSEUDO: pseudo, "spread": certainty, "prediction": values}
+        return pa.table({**made, ROW: rows})
+    forms: list[Any] = class_names(task)
+    if isinstance(task.labels, dict):  # the first value in the data of each class
+        first_values = {name: str(value) for value, name in reversed(task.labels.items())}
+        forms = [first_values[name] for name in forms]
+    elif all(isinstance(label, int) for label in task.labels):
+        forms = task.labels
+    made |= {str(columns.label): [forms[int(value)] for value in values], PSEUDO: pseudo, "confidence": certainty}
+    return pa.table({**made, ROW: rows})

@@ -1,16 +1,20 @@
-"""Scores of predicted classes, computed by scikit-learn.
+"""Scores of predicted classes, of sets of classes, and of chosen answers, computed by scikit-learn.
 
-Dimensions: `N` samples, `C` classes.
+Dimensions: `N` samples, `C` classes, `K` most choices of a question.
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from paratune.metrics.values import all_none, known
+from paratune.metrics.values import known, no_scores
 from paratune.records.confusion import Confusion
+from paratune.records.predictions import predicted_sets
+
+Array = npt.NDArray[Any]
 
 OF_CLASSES = ("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews")
 """Scores of the predicted classes."""
@@ -18,7 +22,8 @@ MAX_RANKED_CLASSES = 1000
 """Of more classes there are no scores of the ranking, for which all rows are sorted once for each class."""
 OF_RANKING = ("roc_auc", "average_precision")
 """Scores of the order of samples by the probability of a class."""
-NAMES = (*OF_CLASSES, *OF_RANKING)
+_BLOCK = 1_000_000
+"""Logits of which log odds are computed at a time: it takes several times their memory."""
 
 
 def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
@@ -38,30 +43,27 @@ def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[
         labels: (N,), class ids from 0 to C - 1.
 
     Returns:
-        A value for each of `NAMES`, in [0, 1]; `matthews` in [-1, 1]. All None without samples or with a NaN logit.
-
-    Raises:
-        ValueError: Shapes do not fit, or a label is not a class id.
+        A value for each metric, in [0, 1]; `matthews` in [-1, 1]. All None without samples or with a NaN logit.
 
     Source: sklearn.metrics.accuracy_score, f1_score, precision_score, recall_score, matthews_corrcoef, roc_auc_score
     (multi_class="ovr"), average_precision_score.
     """
-    scores_NC, labels_N = _checked(logits, labels)
+    scores_NC, labels_N = np.asarray(logits), np.asarray(labels)
     if len(labels_N) == 0 or np.isnan(scores_NC).any():
-        return all_none(NAMES)
+        return no_scores("classification")
     predictions_N = scores_NC.argmax(axis=1)
     num_classes = scores_NC.shape[1]
     scores = {name: class_score(name, labels_N, predictions_N, num_classes=num_classes) for name in OF_CLASSES}
     return scores | _ranking_scores(labels_N, scores_NC)
 
 
-def _ranking_scores(labels: npt.NDArray[Any], logits: npt.NDArray[Any]) -> dict[str, float | None]:
+def _ranking_scores(labels: Array, logits: Array) -> dict[str, float | None]:
     from sklearn import metrics
 
     num_classes = logits.shape[1]
     is_ranked = num_classes <= MAX_RANKED_CLASSES and np.isfinite(logits.max(axis=1)).all()
     if not is_ranked or len(np.unique(labels)) < num_classes:
-        return all_none(OF_RANKING)
+        return dict.fromkeys(OF_RANKING)
     odds_NC = log_odds(logits)
     scorers = dict(zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True))
     ranked = ranked_classes(num_classes)
@@ -71,16 +73,12 @@ def _ranking_scores(labels: npt.NDArray[Any], logits: npt.NDArray[Any]) -> dict[
     }
 
 
-_BLOCK = 1_000_000
-"""Logits of which log odds are computed at a time: it takes several times their memory."""
-
-
 def ranked_classes(num_classes: int) -> range:
     """Return the ids of the classes by whose probability samples are ranked: class 1 of two, else all."""
     return range(1 if num_classes == 2 else 0, num_classes)
 
 
-def log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def log_odds(logits: Array) -> npt.NDArray[np.float64]:
     """Return log p / (1 - p) of the probabilities of logits, (N, C), by which samples are ranked.
 
     A logit may be -inf, for a class that a model excludes, and not all of a sample. All log odds are finite.
@@ -94,7 +92,7 @@ def log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.concatenate(list(blocks))
 
 
-def _block_log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _block_log_odds(logits: Array) -> npt.NDArray[np.float64]:
     logits_NC = np.asarray(logits, dtype=np.float64)
     ordered_NC = np.sort(logits_NC, axis=1)
     top_N1, second_N1 = ordered_NC[:, -1:], np.maximum(ordered_NC[:, -2:-1], np.finfo(np.float64).min)
@@ -108,7 +106,7 @@ def _block_log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.nan_to_num(np.where(is_top_NC, -above_N1, distance_NC - np.log(others_NC)))
 
 
-def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def odds(shares: Array) -> npt.NDArray[np.float64]:
     """Return p / (1 - p) of probabilities, (N, C), in the order of `log_odds`, for files that have no logits.
 
     1 - p is the sum of the other probabilities: many float32 probabilities are equal near 1, and not near 0.
@@ -122,8 +120,8 @@ def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def class_score(
-    name: str, labels: npt.NDArray[Any], predictions: npt.NDArray[Any], *, num_classes: int,
-    weights: npt.NDArray[Any] | None = None,
+    name: str, labels: Array, predictions: Array, *, num_classes: int,
+    weights: Array | None = None,
 ) -> float | None:  # fmt: skip
     """Return one score of predicted classes, one of `OF_CLASSES`, with the conventions of `classification_scores`.
 
@@ -148,9 +146,7 @@ def class_score(
         return known(by_class[name](**pair, **main, zero_division=0))
 
 
-def _matthews(
-    labels: npt.NDArray[Any], predictions: npt.NDArray[Any], num_classes: int, weights: npt.NDArray[Any] | None
-) -> float:
+def _matthews(labels: Array, predictions: Array, num_classes: int, weights: Array | None) -> float:
     """Return Matthews' coefficient; `matthews_corrcoef` of scikit-learn makes a matrix of C x C.
 
     Source: Gorodkin, Computational Biology and Chemistry 28(5-6), 2004, as in scikit-learn.
@@ -167,38 +163,64 @@ def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: in
     """Return how many samples of each true class have each predicted class.
 
     Labels and predictions are (N,) class ids from 0 to C - 1.
-
-    Raises:
-        ValueError: Shapes differ, or a value is not a class id.
     """
-    labels_N = _class_ids("labels", labels, num_classes).astype(np.int64)
-    predictions_N = _class_ids("predictions", predictions, num_classes)
-    if labels_N.shape != predictions_N.shape:
-        raise ValueError(f"{labels_N.size} labels, but {predictions_N.size} predictions: there must be one for each")
+    labels_N, predictions_N = np.asarray(labels).astype(np.int64), np.asarray(predictions)
     cells, counts = np.unique(labels_N * num_classes + predictions_N, return_counts=True)
     pairs = zip((cells // num_classes).tolist(), (cells % num_classes).tolist(), strict=True)
     return Confusion(num_classes, dict(zip(pairs, counts.tolist(), strict=True)))
 
 
-def _checked(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    scores_NC = np.asarray(logits)
-    if scores_NC.ndim != 2 or scores_NC.shape[1] < 2:
-        raise ValueError(
-            f"logits have the shape {scores_NC.shape}; (samples, classes) with at least 2 classes is needed"
-        )
-    labels_N = _class_ids("labels", labels, scores_NC.shape[1])
-    if len(labels_N) != len(scores_NC):
-        raise ValueError(f"{len(labels_N)} labels, but logits of {len(scores_NC)} samples: there must be one for each")
-    return scores_NC, labels_N
+def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: float = 0.5) -> dict[str, float | None]:
+    """Return the scores of predicting the classes whose probability is at least `threshold`.
+
+    Without true and predicted positives, the F1 of a class is 0, but the F1 of a row, in `f1_samples`, is 1: the empty
+    set was predicted correctly. `accuracy` is the share of rows with equal sets. `roc_auc` and `average_precision` use
+    the logits: they are means over the classes that some rows have and other rows do not, None without such a class.
+
+    Args:
+        logits: (N, C).
+        labels: (N, C), 1 for the classes of a row and 0 for others.
+        threshold: Above 0 and below 1.
+
+    Returns:
+        A value for each metric, in [0, 1]. All None without samples, or where a logit is NaN.
+
+    Source: sklearn.metrics.f1_score, accuracy_score, hamming_loss, roc_auc_score, average_precision_score.
+    """
+    from sklearn import metrics
+
+    logits_NC, labels_NC = np.asarray(logits), np.asarray(labels)
+    if len(labels_NC) == 0 or np.isnan(logits_NC).any():
+        return no_scores("multi_label")
+    labels_NC = labels_NC.astype(np.int64)
+    predicted_NC = predicted_sets(logits_NC, threshold).astype(np.int64)
+    rule: dict[str, Any] = {"y_true": labels_NC, "y_pred": predicted_NC, "zero_division": 0}
+    values = {f"f1_{how}": metrics.f1_score(**rule, average=how) for how in ("micro", "macro", "weighted")}
+    values["f1_samples"] = metrics.f1_score(**{**rule, "zero_division": 1}, average="samples")
+    values["accuracy"] = metrics.accuracy_score(labels_NC, predicted_NC)
+    values["hamming_loss"] = metrics.hamming_loss(labels_NC, predicted_NC)
+    return {name: known(value) for name, value in values.items()} | {
+        "roc_auc": _mean_over_classes(metrics.roc_auc_score, labels_NC, logits_NC),
+        "average_precision": _mean_over_classes(metrics.average_precision_score, labels_NC, logits_NC),
+    }
 
 
-def _class_ids(name: str, values: npt.ArrayLike, num_classes: int) -> npt.NDArray[Any]:
-    ids_N = np.asarray(values)
-    if ids_N.size == 0:
-        return ids_N.reshape(-1).astype(np.int64)
-    if ids_N.ndim != 1 or not np.issubdtype(ids_N.dtype, np.integer):
-        raise ValueError(f"{name} have the shape {ids_N.shape} and dtype {ids_N.dtype}; (samples,) integers are needed")
-    wrong = ids_N[(ids_N < 0) | (ids_N >= num_classes)]
-    if wrong.size:
-        raise ValueError(f"{name} contain {wrong[0]}, which is not a class id; ids are 0 to {num_classes - 1}")
-    return ids_N
+def _mean_over_classes(score: Callable[[Any, Any], float], labels: Array, logits: Array) -> float | None:
+    """Return the mean of a score over the classes that some rows have and others do not; None without such a class."""
+    counts = labels.sum(axis=0)
+    defined = np.flatnonzero((counts > 0) & (counts < len(labels)))
+    if len(defined) == 0:
+        return None
+    return known(float(np.mean([score(labels[:, number], logits[:, number]) for number in defined])))
+
+
+def choice_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
+    """Return the share of questions whose choice with the largest logit is the right one; of equal logits, the first.
+
+    `logits` are (N, K), -inf behind the last choice of a question; `labels`, (N,), the places of the right choices,
+    from 0. The value, in [0, 1], is None without questions or with a NaN logit.
+    """
+    logits_NK, labels_N = np.asarray(logits), np.asarray(labels)
+    if len(labels_N) == 0 or np.isnan(logits_NK).any():
+        return no_scores("multiple_choice")
+    return {"accuracy": float((logits_NK.argmax(axis=1) == labels_N).mean())}

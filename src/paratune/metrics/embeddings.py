@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.regression import regression_scores
-from paratune.metrics.values import all_none, known
+from paratune.metrics.values import known
 
 SIMILARITY: Final = ("spearman", "pearson")
 RANKING: Final = ("average_precision", "roc_auc")
@@ -38,7 +38,7 @@ def ranking_scores(cosines: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, f
 
     cosines_N, labels_N = np.asarray(cosines, dtype=np.float64), np.asarray(labels)
     if not np.isfinite(cosines_N).all() or len(np.unique(labels_N)) < 2:
-        return all_none(RANKING)
+        return dict.fromkeys(RANKING)
     scorers: dict[str, Any] = dict(zip(RANKING, (metrics.average_precision_score, metrics.roc_auc_score), strict=True))
     return {name: known(score(labels_N, cosines_N)) for name, score in scorers.items()}
 
@@ -52,7 +52,7 @@ def retrieval_scores(ranks: npt.ArrayLike) -> dict[str, float | None]:
     """
     ranks_N = np.asarray(ranks, dtype=np.float64)
     if ranks_N.size == 0 or not np.isfinite(ranks_N).all():
-        return all_none(RETRIEVAL)
+        return dict.fromkeys(RETRIEVAL)
     return dict(zip(RETRIEVAL, (float((ranks_N == 1).mean()), float((1 / ranks_N).mean())), strict=True))
 
 
@@ -63,5 +63,5 @@ def triplet_scores(positives: npt.ArrayLike, negatives: npt.ArrayLike) -> dict[s
     """
     difference_N = np.asarray(positives, dtype=np.float64) - np.asarray(negatives, dtype=np.float64)
     if difference_N.size == 0 or not np.isfinite(difference_N).all():
-        return all_none(TRIPLETS)
+        return dict.fromkeys(TRIPLETS)
     return {"accuracy": float((difference_N > 0).mean())}

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paratune.metrics.values import all_none
+from paratune.metrics.values import no_scores
 
-NAMES = ("f1", "precision", "recall", "accuracy")
 OF_ENTITIES = ("f1", "precision", "recall")
 COUNTS = ("num_correct", "num_predicted", "num_entities", "num_right", "num_words")
 """Columns of `sentence_counts`: entities that are correct, predicted and true; words with the right tag, and all."""
@@ -99,11 +98,12 @@ def entity_scores(sentences: TaggedSentences) -> dict[str, float | None]:
 
     Source: seqeval.metrics.f1_score, precision_score, recall_score (average="micro"), accuracy_score.
     """
+    scores = no_scores("token_classification")
     if not len(sentences.true):
-        return all_none(NAMES)
+        return scores
     sums = sentence_counts(sentences).sum(axis=0)
-    names = NAMES if sentences.has_entities else ("accuracy",)
-    return all_none(NAMES) | {name: float(score_counts(sums, name)) for name in names}
+    names = list(scores) if sentences.has_entities else ["accuracy"]
+    return scores | {name: float(score_counts(sums, name)) for name in names}
 
 
 def scores_by_type(sentences: TaggedSentences) -> Mapping[str, Mapping[str, float | int]]:

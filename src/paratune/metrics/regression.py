@@ -1,6 +1,6 @@
-"""Scores of numeric predictions, computed by scikit-learn and SciPy.
+"""Scores of numeric predictions and of ordered classes, computed by scikit-learn and SciPy.
 
-Dimension: `N` samples.
+Dimensions: `N` samples, `C` classes.
 """
 
 import warnings
@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paratune.metrics.kappa import quadratic_kappa
-from paratune.metrics.values import all_none, known
-from paratune.records.predictions import NumberScale
+from paratune.metrics.values import known, no_scores
+from paratune.records.predictions import NumberScale, predicted_ranks
 
-NAMES = ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement")
 MAX_GRADES = 1000
 """Most steps of a scale of grades; the matrix of kappa would fill the memory with more."""
 
@@ -26,7 +24,8 @@ def regression_scores(
 ) -> dict[str, float | None]:
     """Return the scores of predictions against targets, in float64.
 
-    Errors and correlations use raw predictions; `qwk` and the agreements use grades, see `grades`. Exact agreement is
+    Errors and correlations use raw predictions; `qwk` (Cohen's kappa with quadratic weights) and the agreements use
+    grades, see `grades`, and grades that do not occur count for the distances of kappa. Exact agreement is
     the share of predictions whose grade equals that of the target, adjacent agreement the share of those at most one
     step away, the exact ones included.
 
@@ -40,10 +39,7 @@ def regression_scores(
         scale: Scale of grades, see `grade_scale`; None where it is unknown.
 
     Returns:
-        A value for each of `NAMES`; rmse and mae in the unit of the targets.
-
-    Raises:
-        ValueError: Shapes do not fit, or a target is not finite.
+        A value for each metric; rmse and mae in the unit of the targets.
 
     Source: sklearn.metrics.mean_squared_error, root_mean_squared_error, mean_absolute_error, r2_score;
         scipy.stats.pearsonr, spearmanr. The agreements: Williamson, Xi and Breyer, Educational Measurement: Issues and
@@ -52,9 +48,9 @@ def regression_scores(
     from scipy import stats
     from sklearn import metrics
 
-    predicted_N, targets_N = _checked(predictions, targets)
+    predicted_N, targets_N = _numbers(predictions, targets)
     if targets_N.size == 0 or not np.isfinite(predicted_N).all():
-        return all_none(NAMES)
+        return no_scores("regression")
     # Predictions of 1e200 overflow when squared; the infinity that results becomes None.
     with np.errstate(all="ignore"):
         return {
@@ -64,23 +60,8 @@ def regression_scores(
             "r2": _r2(predicted_N, targets_N),
             "pearson": _correlation(stats.pearsonr, predicted_N, targets_N),
             "spearman": _correlation(stats.spearmanr, predicted_N, targets_N),
-            "qwk": quadratic_weighted_kappa(predicted_N, targets_N, scale),
             **_agreements(predicted_N, targets_N, scale),
         }
-
-
-def quadratic_weighted_kappa(
-    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
-) -> float | None:
-    """Return Cohen's kappa with quadratic weights between the grades of targets and of predictions, see `grades`.
-
-    Grades that do not occur are included, so that the weights are the squared distances on the scale. The value is at
-    most 1, and 0 for agreement by chance; None where `grades` returns None, or all grades are equal.
-
-    Source: sklearn.metrics.cohen_kappa_score; Cohen, Psychological Bulletin 70(4), 1968.
-    """
-    grades_of_both = grades(predictions, targets, scale)
-    return None if grades_of_both is None else quadratic_kappa(*grades_of_both)
 
 
 def grades(
@@ -100,7 +81,7 @@ def grades(
         None without a step, where targets are not multiples of it, grades span more than `MAX_GRADES` steps, or there
         are no targets.
     """
-    predicted_N, targets_N = _checked(predictions, targets)
+    predicted_N, targets_N = _numbers(predictions, targets)
     if scale is None or scale.step is None or grade_step(targets_N, scale.step) is None:
         return None
     lowest, highest = targets_N.min(), targets_N.max()
@@ -135,12 +116,16 @@ def grade_scale(
 
 
 def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -> dict[str, float | None]:
-    """Return the shares of predictions with the grade of their target, and at most one step away."""
+    """Return kappa, and the shares of predictions with the grade of their target, and at most one step away."""
     grades_of_both = grades(predicted, targets, scale)
     if grades_of_both is None:
-        return all_none(("exact_agreement", "adjacent_agreement"))
+        return dict.fromkeys(("qwk", "exact_agreement", "adjacent_agreement"))
     steps = np.abs(grades_of_both[0] - grades_of_both[1])
-    return {"exact_agreement": float((steps == 0).mean()), "adjacent_agreement": float((steps <= 1).mean())}
+    return {
+        "qwk": quadratic_kappa(*grades_of_both),
+        "exact_agreement": float((steps == 0).mean()),
+        "adjacent_agreement": float((steps <= 1).mean()),
+    }
 
 
 def grade_step(targets: Values, step: float | None = None) -> float | None:
@@ -184,16 +169,62 @@ def _correlation(function: Any, predicted: Values, targets: Values) -> float | N
             return None
 
 
-def _checked(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> tuple[Values, Values]:
+def _numbers(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> tuple[Values, Values]:
     predicted_N = np.asarray(predictions, dtype=np.float64)
-    targets_N = np.asarray(targets, dtype=np.float64)
-    if predicted_N.ndim == 2 and predicted_N.shape[1] == 1:
-        predicted_N = predicted_N[:, 0]
-    if targets_N.ndim != 1 or predicted_N.shape != targets_N.shape:
-        raise ValueError(
-            f"predictions have the shape {predicted_N.shape} and targets {targets_N.shape}; one number for each sample"
-            " is needed on both sides"
-        )
-    if not np.isfinite(targets_N).all():
-        raise ValueError(f"targets contain {targets_N[~np.isfinite(targets_N)][0]}; finite numbers are needed")
-    return predicted_N, targets_N
+    return predicted_N.reshape(len(predicted_N)), np.asarray(targets, dtype=np.float64)
+
+
+def quadratic_kappa(
+    true: npt.NDArray[Any], given: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None
+) -> float | None:
+    """Return Cohen's kappa of two gradings, (N,) integers of one scale; None where all grades are equal.
+
+    With the weights (i - j)^2, the observed disagreement is the mean of (x - y)^2. The one expected by chance is that
+    of independent x and y: E(x^2) + E(y^2) - 2 E(x) E(y). Kappa is 1 - observed / expected.
+    A matrix of all pairs of grades would grow with their square.
+
+    Args:
+        true: Grades on one side, (N,).
+        given: Grades on the other side, (N,).
+        weights: Weights of the samples, (N,); None for 1 each.
+
+    Source: Cohen, Psychological Bulletin 70(4), 1968; equal to sklearn.metrics.cohen_kappa_score.
+    """
+    lowest = min(true.min(), given.min())
+    x_N, y_N = (np.asarray(grades - lowest, dtype=np.float64) for grades in (true, given))
+    w_N = np.ones(len(x_N)) if weights is None else np.asarray(weights, dtype=np.float64) / np.mean(weights)
+    used = w_N > 0
+    if np.ptp(np.concatenate([x_N[used], y_N[used]])) == 0:
+        return None
+    expected = (w_N @ (x_N**2 + y_N**2) - 2 * (w_N @ x_N) * (w_N @ y_N) / len(x_N)) / len(x_N)
+    return float(1 - np.average((x_N - y_N) ** 2, weights=w_N) / expected)
+
+
+def ordinal_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
+    """Return the scores of the class that follows from the outputs "is it above class k?".
+
+    `mae` is the mean distance in classes, `within_one` the share of rows at most one class off, `qwk` Cohen's kappa
+    with quadratic weights over all C classes. `qwk` and `spearman` are None where they are undefined.
+
+    Args:
+        logits: (N, C - 1).
+        labels: (N,), class ids from 0 to C - 1.
+
+    Returns:
+        A value for each metric. All None without samples, or where a logit is NaN.
+
+    Source: sklearn.metrics.cohen_kappa_score, mean_absolute_error; scipy.stats.spearmanr.
+    """
+    logits_NK, labels_N = np.asarray(logits), np.asarray(labels)
+    if len(labels_N) == 0 or np.isnan(logits_NK).any():
+        return no_scores("ordinal")
+    ranks_N = predicted_ranks(logits_NK)
+    off_N = np.abs(ranks_N - labels_N)
+    numbers = regression_scores(ranks_N, labels_N)
+    return {
+        "accuracy": float((off_N == 0).mean()),
+        "mae": numbers["mae"],
+        "within_one": float((off_N <= 1).mean()),
+        "qwk": quadratic_kappa(labels_N, ranks_N),
+        "spearman": numbers["spearman"],
+    }

@@ -8,16 +8,13 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from paratune.metrics.values import no_scores
+
 ENGLISH_ARTICLES = ("a", "an", "the")
-NAMES = (
-    *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"),
-    *("best_exact", "best_f1"),
-)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 Floats = npt.NDArray[np.float64]
@@ -126,13 +123,13 @@ def squad_scores(raw: RawScores, null_odds: Floats | None, threshold: float) -> 
         threshold: Odds above which "no answer" is predicted.
 
     Returns:
-        A value for each of `NAMES`, in per cent; None for groups without questions, and for best_exact and best_f1
+        A value for each metric, in per cent; None for groups without questions, and for best_exact and best_f1
         without odds.
 
     Source: evaluate-v2.0.py, with `null_odds` as its --na-prob-file and `threshold` as its --na-prob-thresh.
     """
     exact, f1 = raw.exact, raw.f1
-    scores_by_name: dict[str, Any] = dict.fromkeys(NAMES)
+    scores_by_name: dict[str, float | None] = no_scores("qa")
     if null_odds is not None:
         scores_by_name["best_exact"], _ = best_threshold(raw.exact, raw, null_odds)
         scores_by_name["best_f1"], _ = best_threshold(raw.f1, raw, null_odds)

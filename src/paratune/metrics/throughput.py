@@ -1,10 +1,11 @@
-"""Computes throughput and phases of a run from its step events: totals divided by totals, without warm-up.
+"""Computes throughput, phases and stragglers of a run from its step events, without warm-up.
 
-The results are `throughput`, `phases` and `step_ms` of a summary; docs/reference/records.md describes events and
-summary.
+The results are `throughput`, `phases`, `step_ms` and `stragglers` of a summary; docs/reference/records.md describes
+events and summary.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -113,8 +114,8 @@ def _phases(by_step: Sequence[Mapping[int, Event]]) -> dict[str, dict[str, float
 def _spread(values: Sequence[float]) -> dict[str, float | None]:
     if not values:
         return {"median": None, "p10": None, "p90": None}
-    p10, median, p90 = np.percentile(values, [10, 50, 90])
-    return {"median": float(median), "p10": float(p10), "p90": float(p90)}
+    p10, middle, p90 = np.percentile(values, [10, 50, 90])
+    return {"median": float(middle), "p10": float(p10), "p90": float(p90)}
 
 
 def _bubble(events: Sequence[Event]) -> dict[str, float | None]:
@@ -131,3 +132,36 @@ def _total(events: Sequence[Event], name: str) -> float | None:
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole is not None and whole > 0 else None
+
+
+def stragglers(ranks: Sequence[Sequence[Event]], own_phases: Sequence[str], kind: str) -> dict[str, Any]:
+    """Return `stragglers` of a summary (see docs/reference/records.md), from the steps that all ranks measured.
+
+    Only phases without communication show the time of a rank itself; other phases end on all ranks at the same time.
+
+    Args:
+        ranks: Events of each rank of the session; steps that are not measured are ignored.
+        own_phases: Phases in which a rank waits for no other rank.
+        kind: Kind of the strategy, for the reason.
+    """
+    unknown = {"slowest_rank": None, "slowdown": None, "wait_share": None, "phases": list(own_phases)}
+    if len(ranks) < 2:
+        return {**unknown, "reason": "a run with one process has no stragglers"}
+    if "forward" not in own_phases:  # without it, the own time of a rank does not show whether it is slow
+        return {**unknown, "reason": f"with {kind}, each phase of a rank waits for other ranks"}
+    measured = rank_events_by_step([[event for event in events if is_measured(event)] for events in ranks])
+    steps = [step for step in measured if len(step) == len(ranks)]
+    own = [[sum(step[rank]["phases_ms"][name] for name in own_phases) for rank in range(len(ranks))] for step in steps]
+    totals = [sum(times[rank] for times in own) for rank in range(len(ranks))]
+    wall = 1000 * wall_s([[step[rank] for step in steps] for rank in range(len(ranks))])
+    if not steps or median(totals) <= 0 or wall <= 0:
+        return {**unknown, "reason": "no step was measured on all ranks"}
+    slowest = max(range(len(ranks)), key=lambda rank: totals[rank])
+    waited = sum(max(times) - sum(times) / len(times) for times in own)
+    return {
+        **unknown,
+        "slowest_rank": slowest,
+        "slowdown": totals[slowest] / median(totals),
+        "wait_share": waited / wall,
+        "reason": None,
+    }

@@ -12,13 +12,13 @@ from paratune.tasks.own import make_own_recipe
 from paratune.tasks.protocol import TaskRecipe
 
 TASKS: Final[dict[str, str]] = {
-    "classification": "paratune.tasks.sequence:SequenceRecipe",
+    "classification": "paratune.tasks.sequence:ClassificationRecipe",
     "embedding": "paratune.tasks.embedding:EmbeddingRecipe",
     "mlm": "paratune.tasks.masked_lm:MaskedLMRecipe",
-    "multi_label": "paratune.tasks.sequence:SequenceRecipe",
+    "multi_label": "paratune.tasks.sequence:MultiLabelRecipe",
     "multiple_choice": "paratune.tasks.choices:MultipleChoiceRecipe",
-    "ordinal": "paratune.tasks.sequence:SequenceRecipe",
-    "regression": "paratune.tasks.sequence:SequenceRecipe",
+    "ordinal": "paratune.tasks.sequence:OrdinalRecipe",
+    "regression": "paratune.tasks.sequence:RegressionRecipe",
     "qa": "paratune.tasks.question_answering:QuestionAnsweringRecipe",
     "token_classification": "paratune.tasks.words:TokenClassificationRecipe",
 }

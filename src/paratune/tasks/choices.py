@@ -15,7 +15,7 @@ from paratune.data.load import Split
 from paratune.data.loader import Collator
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
-from paratune.metrics.choices import choice_scores
+from paratune.metrics.classification import choice_scores
 from paratune.models.load import Head
 from paratune.models.task_model import TaskModel, freeze_output_bias
 from paratune.records.predictions import softmax

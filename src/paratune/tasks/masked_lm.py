@@ -3,6 +3,7 @@
 Dimension: `N` windows.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from paratune.data.loader import Collate
 from paratune.data.masking import MaskingCollator, num_hidden, question_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, DataError, coded
-from paratune.metrics.masked_lm import masked_lm_scores
+from paratune.metrics.values import known, no_scores
 from paratune.models.load import Head
 from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
@@ -139,3 +140,20 @@ class MaskedLMRecipe(TaskRecipe):
 def _has_masks(split: Split) -> bool:
     """Return whether a split has texts with masks to fill in, and not windows in which to hide tokens."""
     return "asked" in split.store.row_values
+
+
+def masked_lm_scores(outputs: Outputs) -> Scores:
+    """Return the scores of the windows of a split, averaged over hidden tokens in float64.
+
+    `outputs`, (N, 3), have for each window the sum of the losses of its hidden tokens (natural logarithm), their
+    number, and the number of correct predictions. The perplexity, exp of the mean loss of a token, is None where it is
+    unknown or overflows float64; both scores are None without hidden tokens.
+    """
+    loss, num_hidden, num_found = np.asarray(outputs, dtype=np.float64).sum(axis=0).tolist()
+    if num_hidden == 0:
+        return no_scores("mlm")
+    try:
+        perplexity = math.exp(loss / num_hidden)
+    except OverflowError:
+        perplexity = math.inf
+    return {"perplexity": known(perplexity), "accuracy": num_found / num_hidden}

@@ -31,8 +31,8 @@ from paratune.data.windows import (
     window_limits,
 )
 from paratune.errors import CodedWarning, DataError, coded
-from paratune.metrics.squad import NAMES, RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores
-from paratune.metrics.values import all_none
+from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores
+from paratune.metrics.values import no_scores
 from paratune.models.load import Head
 from paratune.models.objectives import Objective, question_answering
 from paratune.tasks.answer_files import question_ids, why_no_ids, write_answers
@@ -163,7 +163,7 @@ class QuestionAnsweringRecipe(TaskRecipe):
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         if np.isnan(outputs).any():
-            return all_none(NAMES)
+            return no_scores(self.task.kind)
         answers, raw = self._scored_answers(split, outputs)
         return squad_scores(raw, answers.null_odds if self._task.unanswerable else None, self._threshold(answers, raw))
 

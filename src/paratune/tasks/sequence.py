@@ -1,11 +1,15 @@
-"""The recipe of tasks with one answer for each text or pair of texts: one class, several classes, a rank, a number."""
+"""The recipes of tasks with one answer for each text or pair of texts: one class, several classes, a rank, a number.
 
+Dimensions: `N` samples, `C` classes.
+"""
+
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from paratune.config.task_sections import ClassificationTask, RegressionTask
+from paratune.config.task_sections import ClassificationTask, MultiLabelTask, OrdinalTask, RegressionTask, Task
 from paratune.data.columns import Missing, Samples
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
@@ -14,37 +18,30 @@ from paratune.data.text_windows import tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
-from paratune.metrics.regression import training_grades
+from paratune.metrics.classification import classification_scores, confusion, multi_label_scores
+from paratune.metrics.regression import grade_scale, ordinal_scores, regression_scores, training_grades
 from paratune.models.load import Head
 from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
 from paratune.models.task_model import TaskModel, set_output_bias
-from paratune.records.predictions import prediction_names
-from paratune.tasks.answers import SequenceTask, make_answer_kind, number_scale
+from paratune.records.predictions import (
+    NumberScale,
+    joined_names,
+    multi_label_columns,
+    ordinal_columns,
+    predicted_ranks,
+    predicted_sets,
+    prediction_columns,
+    prediction_names,
+)
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
 class SequenceRecipe(TaskRecipe):
-    """Recipe of classification, multi-label and ordinal classification, and regression."""
+    """What the recipes of this module have in common."""
 
-    _task: SequenceTask
-
-    def __init__(self, task: SequenceTask) -> None:
-        super().__init__(task)
-        self._answer = make_answer_kind(task)
-
-    def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
-        """Set balanced weights of classes, or the scale of grades of a regression, from the training set."""
-        if "train" not in parts:
-            return parts
-        source, samples = parts["train"]
-        assert samples.labels is not None
-        if isinstance(self._task, ClassificationTask) and self._task.class_weights == "balanced":
-            weights = balanced_weights(samples.labels, self.names, source)
-            self._task = self._task.model_copy(update={"class_weights": weights})
-        if isinstance(self._task, RegressionTask) and self._task.round_to is None and self._task.grades is None:
-            self._task = self._task.model_copy(update={"grades": training_grades(samples.labels)})
-            self._answer = make_answer_kind(self._task)
-        return parts
+    _task: ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask
+    problem_type: ClassVar[str]
+    """`problem_type` in the configuration of transformers."""
 
     def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
         """Return the tokens of samples, or the windows of their texts."""
@@ -53,79 +50,205 @@ class SequenceRecipe(TaskRecipe):
         return tokenize_text_windows(samples, options, self._task.windows, source=source)
 
     def make_head(self) -> Head:
+        heads = self.heads()
         return Head(
             "AutoModelForSequenceClassification",
-            num_outputs=max(1, len(self._answer.heads)),
-            names=tuple(self._answer.heads),
-            problem_type=self._answer.problem_type,
+            num_outputs=max(1, len(heads)),
+            names=tuple(heads),
+            problem_type=self.problem_type,
         )
 
-    def make_objective(self) -> Objective | None:
-        objective, windows = self._loss_objective(), self._task.windows
-        if windows is None:
-            return objective
-        return pooled(objective or OBJECTIVES[self._task.kind], windows.pooling)
+    def heads(self) -> list[str]:
+        """Return the names of the outputs; none for a number."""
+        return self.names
 
-    def _loss_objective(self) -> Objective | None:
-        """Return the objective of a task with options of its loss; None for the usual one of the kind."""
+    def make_objective(self) -> Objective | None:
         task = self._task
         if task.loss is not None:
-            return own_loss(OBJECTIVES[task.kind], task.loss.function, task.loss.options)
-        if not isinstance(task, ClassificationTask) or task.has_plain_loss:
+            objective: Objective | None = own_loss(OBJECTIVES[task.kind], task.loss.function, task.loss.options)
+        else:
+            objective = self.loss_objective()
+        if task.windows is None:
+            return objective
+        return pooled(objective or OBJECTIVES[task.kind], task.windows.pooling)
+
+    def loss_objective(self) -> Objective | None:
+        """Return the objective of a task with options of its loss; None for the usual one of the kind."""
+        return None
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
+        return Collator(split.store, split.labels, tokenizer.pad_token_id, split.teacher)
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        return [
+            (message, coded("data.class_absent", split=split.name))
+            for split in splits.values()
+            for message in absence_warnings(split.name, class_counts(_labels(split), self.names))
+        ]
+
+    def metric_input(self, outputs: Outputs, what: str) -> Outputs | None:
+        if np.isnan(outputs).any():
             return None
-        weights = task.class_weights
+        if what == "outputs":
+            return outputs
+        if what == "predictions":
+            return self.predicted(outputs)
+        columns = self.answer_columns(outputs, by_name=False)
+        return np.stack([columns[f"score_{number}"] for number in range(len(self.names))], axis=1)
+
+    @abstractmethod
+    def predicted(self, outputs: Outputs) -> Outputs:
+        """Return class ids (N,), 0 or 1 for each class (N, C), or reported numbers (N,)."""
+
+    @abstractmethod
+    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
+        """Return the columns of predictions: `prediction` and scores."""
+
+    def label_column(self, labels: Outputs) -> Any:
+        """Return the labels in the format of the column `prediction`."""
+        return [self.names[int(index)] for index in labels]
+
+    def prediction_names(self) -> list[str]:
+        return prediction_names(self.names, by_name=True, scale=number_scale(self._task))
+
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        return self.answer_columns(outputs, by_name=True)
+
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        known = {} if split.labels is None else {"label": self.label_column(split.labels)}
+        return known | self.answer_columns(outputs, by_name=False)
+
+
+class ClassificationRecipe(SequenceRecipe):
+    """Recipe of one of C classes."""
+
+    _task: ClassificationTask
+    problem_type = "single_label_classification"
+
+    def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
+        """Set balanced weights of classes from the training set."""
+        if "train" in parts and self._task.class_weights == "balanced":
+            source, samples = parts["train"]
+            assert samples.labels is not None
+            weights = balanced_weights(samples.labels, self.names, source)
+            self._task = self._task.model_copy(update={"class_weights": weights})
+        return parts
+
+    def loss_objective(self) -> Objective | None:
+        task, weights = self._task, self._task.class_weights
+        if task.has_plain_loss:
+            return None
         assert weights != "balanced", "set by resolve, from the training data"
         if isinstance(weights, dict):
             by_name = {str(name): weight for name, weight in weights.items()}
             weights = [by_name[name] for name in self.names]
         return classification(class_weights=weights, label_smoothing=task.label_smoothing, focal_gamma=task.focal_gamma)
 
-    def initialise(self, model: TaskModel, train: Split) -> None:
-        if isinstance(self._task, RegressionTask) and self._task.start_at_mean:
-            assert train.labels is not None
-            set_output_bias(model, float(train.labels.mean()))
-
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
-        return Collator(split.store, split.labels, tokenizer.pad_token_id, split.teacher)
-
-    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
-        warnings: list[CodedWarning] = []
-        for split in splits.values() if self.names else ():
-            assert split.labels is not None
-            for message in absence_warnings(split.name, class_counts(split.labels, self.names)):
-                warnings.append((message, coded("data.class_absent", split=split.name)))
-        train = splits.get("train")
-        if isinstance(self._task, RegressionTask) and train is not None:
-            assert train.labels is not None
-            if train.labels.min() == train.labels.max():
-                message = (
-                    f"train: all {len(train.labels)} targets are {train.labels[0]:g}, so that the model can only learn "
-                    "a constant; is data.columns.label the right column?"
-                )
-                warnings.append((message, coded("data.labels_constant", split="train")))
-        return warnings
-
     def scores(self, split: Split, outputs: Outputs) -> Scores:
-        assert split.labels is not None
-        return self._answer.scores(outputs, split.labels)
-
-    def metric_input(self, outputs: Outputs, what: str) -> Outputs | None:
-        if np.isnan(outputs).any():
-            return None
-        if what == "predictions":
-            return self._answer.predicted(outputs)
-        return outputs if what == "outputs" else self._answer.class_probabilities(outputs)
+        return classification_scores(outputs, _labels(split))
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        assert split.labels is not None
-        return self._answer.details(outputs, split.labels)
+        return {"confusion": confusion(_labels(split), self.predicted(outputs), len(self.names)).record()}
 
-    def prediction_names(self) -> list[str]:
-        return prediction_names(self.names, by_name=True, scale=number_scale(self._task))
+    def predicted(self, outputs: Outputs) -> Outputs:
+        return np.asarray(outputs.argmax(axis=1))
 
-    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        return self._answer.columns(outputs, by_name=True)
+    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
+        return prediction_columns(outputs, self.names, by_name=by_name)
 
-    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        known = {} if split.labels is None else {"label": self._answer.label_column(split.labels)}
-        return known | self._answer.columns(outputs, by_name=False)
+
+class MultiLabelRecipe(SequenceRecipe):
+    """Recipe of any number of C classes."""
+
+    _task: MultiLabelTask
+    problem_type = "multi_label_classification"
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        return multi_label_scores(outputs, _labels(split), self._task.threshold)
+
+    def predicted(self, outputs: Outputs) -> Outputs:
+        return predicted_sets(outputs, self._task.threshold).astype(np.int64)
+
+    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
+        rule = {"threshold": self._task.threshold, "separator": self._task.separator}
+        return multi_label_columns(outputs, self.names, **rule, by_name=by_name)  # type: ignore[arg-type]
+
+    def label_column(self, labels: Outputs) -> Any:
+        return joined_names(labels, self.names, self._task.separator)
+
+
+class OrdinalRecipe(SequenceRecipe):
+    """Recipe of one of C ordered classes, by C - 1 outputs: "above the first class", "above the second class", ..."""
+
+    _task: OrdinalTask
+    problem_type = "multi_label_classification"
+    """For transformers, the outputs are independent classes: a pipeline shows the probability of each."""
+
+    def heads(self) -> list[str]:
+        return [f"above {name}" for name in self.names[:-1]]
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        return ordinal_scores(outputs, _labels(split))
+
+    def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        return {"confusion": confusion(_labels(split), self.predicted(outputs), len(self.names)).record()}
+
+    def predicted(self, outputs: Outputs) -> Outputs:
+        return predicted_ranks(outputs)
+
+    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
+        return ordinal_columns(outputs, self.names, by_name=by_name)
+
+
+class RegressionRecipe(SequenceRecipe):
+    """Recipe of a number."""
+
+    _task: RegressionTask
+    problem_type = "regression"
+
+    def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
+        """Set the scale of grades, for agreement and kappa, from the training set."""
+        if "train" in parts and self._task.round_to is None and self._task.grades is None:
+            labels = parts["train"][1].labels
+            assert labels is not None
+            self._task = self._task.model_copy(update={"grades": training_grades(labels)})
+        return parts
+
+    def initialise(self, model: TaskModel, train: Split) -> None:
+        if self._task.start_at_mean:
+            set_output_bias(model, float(_labels(train).mean()))
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        if "train" not in splits or np.ptp(labels := _labels(splits["train"])) != 0:
+            return []
+        message = (
+            f"train: all {len(labels)} targets are {labels[0]:g}, so that the model can only learn a constant; is "
+            "data.columns.label the right column?"
+        )
+        return [(message, coded("data.labels_constant", split="train"))]
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        task = self._task
+        return regression_scores(outputs, _labels(split), grade_scale(task.round_to, task.range, task.grades))
+
+    def predicted(self, outputs: Outputs) -> Outputs:
+        raw, scale = outputs[:, 0].astype(np.float64), number_scale(self._task)
+        return raw if scale is None else scale.reported(raw)
+
+    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
+        return prediction_columns(outputs, [], scale=number_scale(self._task))
+
+    def label_column(self, labels: Outputs) -> Any:
+        return labels.astype(np.float64)
+
+
+def _labels(split: Split) -> Any:
+    assert split.labels is not None
+    return split.labels
+
+
+def number_scale(task: Task) -> NumberScale | None:
+    """Return the scale to which a task rounds or limits its predictions; None where it does neither."""
+    if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
+        return None
+    return NumberScale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))

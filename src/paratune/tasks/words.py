@@ -18,14 +18,13 @@ from paratune.data.words import WORD, WordCollator, tags_by_word, tokenize_words
 from paratune.errors import CodedWarning, coded
 from paratune.metrics.entities import (
     COUNTS,
-    NAMES,
     TaggedSentences,
     count_without_begin,
     entity_scores,
     scores_by_type,
     sentence_counts,
 )
-from paratune.metrics.values import all_none
+from paratune.metrics.values import no_scores
 from paratune.models.load import Head
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
@@ -93,7 +92,7 @@ class TokenClassificationRecipe(TaskRecipe):
         return TaggedSentences(true, self._predicted(split, outputs), has_entities, self._task.strict)
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
-        return all_none(NAMES) if np.isnan(outputs).any() else entity_scores(self._tagged(split, outputs))
+        return no_scores(self.task.kind) if np.isnan(outputs).any() else entity_scores(self._tagged(split, outputs))
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         if np.isnan(outputs).any() or self._task.scheme != "iob2":

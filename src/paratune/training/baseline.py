@@ -20,7 +20,7 @@ from paratune.data.duplicates import write_text_hashes
 from paratune.engine.memory import peak_memory
 from paratune.engine.stop import StopRequest
 from paratune.errors import coded
-from paratune.metrics.scores import is_better
+from paratune.metrics.values import is_better
 from paratune.processes.progress import RankProgress, working
 from paratune.records.run_folder import Mode, take_folder
 from paratune.tasks.baseline import constant_baseline

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from paratune.base.text import plain
 from paratune.config.metric_names import EMBEDDING_SCORES, METRICS
 from paratune.metrics import classification, embeddings, entities
-from paratune.metrics.kappa import quadratic_kappa
-from paratune.metrics.regression import grade_scale, grades
+from paratune.metrics.regression import grade_scale, grades, quadratic_kappa
 from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER

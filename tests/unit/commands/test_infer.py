@@ -191,7 +191,7 @@ def test_f1_is_shown_once(num_classes: int, shown: bool, capsys: pytest.CaptureF
 def test_a_score_that_is_not_known_is_null(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("paratune.tasks.answers.classification_scores", lambda *_: {"f1": float("nan")})
+    monkeypatch.setattr("paratune.tasks.sequence.classification_scores", lambda *_: {"f1": float("nan")})
     evaluate(model, write(tmp_path / "data.csv"), as_json=True)
     text = capsys.readouterr().out
     assert json.loads(text)["scores"]["f1"] is None

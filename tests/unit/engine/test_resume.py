@@ -22,7 +22,7 @@ from paratune.engine import loop
 from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Progress
 from paratune.errors import Stopped
-from paratune.metrics.scores import scores
+from paratune.metrics.classification import classification_scores
 from paratune.models.task_model import TaskModel, freeze_encoder
 from paratune.precision import POLICIES
 
@@ -54,7 +54,7 @@ class Whole(Bench):
             checkpoints=self.folder / "checkpoints",
             split_batches=lambda split: (3, eval_batches(validation, batch_size=3)),
             score=lambda split, evaluation: {
-                **scores("classification", evaluation.outputs, validation.labels),
+                **classification_scores(evaluation.outputs, validation.labels),
                 "loss": evaluation.loss,
             },
             recorder=self.recorder,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paratune.metrics.entities import (
-    NAMES,
+    OF_ENTITIES,
     TaggedSentences,
     count_without_begin,
     entities,
@@ -44,7 +44,7 @@ def test_scores_equal_seqeval(strict):
                  for pair in zip(true, given, strict=True)]  # fmt: skip
         scores = entity_scores(TaggedSentences(true, given, strict=strict))
         options = {"mode": "strict", "scheme": IOB2} if strict else {}
-        for name in NAMES[:3]:
+        for name in OF_ENTITIES:
             expected = getattr(seqeval, f"{name}_score" if name != "f1" else "f1_score")
             assert scores[name] == pytest.approx(expected(true, given, zero_division=0, **options)), (true, given)
         assert scores["accuracy"] == pytest.approx(seqeval.accuracy_score(true, given))

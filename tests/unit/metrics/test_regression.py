@@ -1,21 +1,25 @@
 """Expected values are computed by hand in the comments, or by another formula than the one in use."""
 
+import hypothesis
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
+from paratune.config.metric_names import METRICS
 from paratune.metrics.regression import (
-    NAMES,
     grade_scale,
     grade_step,
     grades,
-    quadratic_weighted_kappa,
+    ordinal_scores,
+    quadratic_kappa,
     regression_scores,
     training_grades,
 )
 from paratune.records.predictions import NumberScale
+
+NAMES = METRICS["regression"][:-1]
 
 
 def test_errors_by_hand():
@@ -52,15 +56,20 @@ def kappa_by_moments(given, true):
     return 1 - np.mean((given - true) ** 2) / chance
 
 
+def kappa_on_scale(predictions, targets, scale):
+    steps = grades(predictions, targets, scale)
+    return None if steps is None else quadratic_kappa(*steps)
+
+
 HALVES, WHOLES = NumberScale(0.5), NumberScale(1.0)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.integers(0, 18), st.integers(0, 18)), min_size=1, max_size=40))
+@hypothesis.given(st.lists(st.tuples(st.integers(0, 18), st.integers(0, 18)), min_size=1, max_size=40))
 def test_kappa_equals_the_formula_by_moments(pairs):
     halves = np.array(pairs, dtype=np.float64) / 2
     true, given_bands = halves[:, 0], halves[:, 1]
-    value = quadratic_weighted_kappa(given_bands, true, HALVES)
+    value = kappa_on_scale(given_bands, true, HALVES)
     if len(set(halves.ravel())) == 1:
         assert value is None
     else:
@@ -69,16 +78,16 @@ def test_kappa_equals_the_formula_by_moments(pairs):
 
 def test_kappa_counts_grades_that_do_not_occur():
     # Targets 1, 2, 9 and one miss from 9 to 2: 7 steps apart, not 1.
-    assert quadratic_weighted_kappa([1, 2, 2, 9], [1, 2, 9, 9], WHOLES) == pytest.approx(
+    assert kappa_on_scale([1, 2, 2, 9], [1, 2, 9, 9], WHOLES) == pytest.approx(
         kappa_by_moments([1, 2, 2, 9], [1, 2, 9, 9])
     )
 
 
 def test_kappa_rounds_to_the_step_of_the_scale():
     # Half bands: 6.2 is 6.0, 6.25 is 6.5 (a tie goes up), 7.9 is not beyond 7.0; whole grades: 6.4 is 6.
-    assert quadratic_weighted_kappa([6.2, 6.25, 7.9], [6.0, 6.5, 7.0], NumberScale(0.5, (6.0, 7.0))) == 1.0
-    assert quadratic_weighted_kappa([6.4, 6.5, 8.1], [6, 7, 8], WHOLES) == 1.0
-    assert quadratic_weighted_kappa([6.4, 6.4, 8.1], [6, 7, 8], WHOLES) < 1.0
+    assert kappa_on_scale([6.2, 6.25, 7.9], [6.0, 6.5, 7.0], NumberScale(0.5, (6.0, 7.0))) == 1.0
+    assert kappa_on_scale([6.4, 6.5, 8.1], [6, 7, 8], WHOLES) == 1.0
+    assert kappa_on_scale([6.4, 6.4, 8.1], [6, 7, 8], WHOLES) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -91,7 +100,7 @@ def test_step_of_the_targets(targets, step):
 
 @pytest.mark.parametrize("targets", [[0.1, 0.7], [0.0, 5000.0], [0.0, 1e300]])
 def test_kappa_is_unknown_for_targets_off_the_scale_or_too_many_steps(targets):
-    assert quadratic_weighted_kappa([1.0, 2.0], targets, WHOLES) is None
+    assert kappa_on_scale([1.0, 2.0], targets, WHOLES) is None
 
 
 def test_without_a_scale_there_is_no_agreement():
@@ -197,19 +206,6 @@ def test_scores_that_overflow_are_none():
     assert tuple(scores) == NAMES
 
 
-@pytest.mark.parametrize(
-    ("predictions", "targets", "offending"),
-    [
-        ([1.0, 2.0], [1.0], r"\(2,\) and targets \(1,\)"),
-        ([[1.0, 2.0]], [1.0], r"\(1, 2\)"),
-        ([1.0, 2.0], [1.0, float("nan")], "nan"),
-    ],
-)
-def test_wrong_shapes_and_values_are_an_error(predictions, targets, offending):
-    with pytest.raises(ValueError, match=offending):
-        regression_scores(predictions, targets)
-
-
 BANDS = NumberScale(0.5, (0.0, 9.0))
 
 
@@ -241,3 +237,61 @@ def test_agreement_has_the_step_of_the_scale():
     # Off the scale, the scores are unknown.
     assert regression_scores([5.4, 7.0], [5.25, 7], BANDS)["exact_agreement"] is None
     assert regression_scores([8.3, 1.0], np.float32([8.3, 1.1]), NumberScale(0.1))["exact_agreement"] == 0.5
+
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("num_grades", [2, 5, 300])
+@pytest.mark.parametrize("are_weighted", [False, True])
+def test_kappa_is_that_of_scikit_learn(num_grades, are_weighted):
+    true = RNG.integers(0, num_grades, 200)
+    weights = RNG.integers(0, 3, 200).astype(float) if are_weighted else None
+    for given in (true, RNG.integers(0, num_grades, 200), np.full(200, 1), (true + 1) % num_grades):
+        expected = cohen_kappa_score(
+            true, given, labels=np.arange(num_grades), weights="quadratic", sample_weight=weights
+        )
+        assert quadratic_kappa(true, given, weights) == pytest.approx(expected, abs=1e-12)
+
+
+def test_kappa_of_one_grade_is_undefined():
+    assert quadratic_kappa(np.full(9, 3), np.full(9, 3)) is None
+    assert quadratic_kappa(np.asarray([3, 3, 4]), np.asarray([3, 3, 5]), np.asarray([1.0, 2.0, 0.0])) is None
+
+
+def test_a_million_grades_need_no_matrix():
+    true = np.arange(0, 1_000_000, 10_000)
+    # x - y is 1 everywhere: 1 - 1 / (variance of x + variance of y + 1), 2 * (100^2 - 1) / 12 * 1e8 + 1
+    assert quadratic_kappa(true, true + 1) == pytest.approx(1 - 1 / (2 * 9999 / 12 * 1e8 + 1), rel=1e-12)
+
+
+RANKS = [0, 1, 2, 3, 1]
+LABELS = np.array([0, 2, 2, 1, 1])
+LOGITS = np.array([[1.0 if rank > above else -1.0 for above in range(3)] for rank in RANKS])
+"""Four classes."""
+
+
+def test_scores_equal_the_definitions():
+    actual = ordinal_scores(LOGITS, LABELS)
+    # Distances 0, 1, 0, 2, 0.
+    assert actual["accuracy"] == pytest.approx(3 / 5)
+    assert actual["mae"] == pytest.approx(3 / 5)
+    assert actual["within_one"] == pytest.approx(4 / 5)
+    # Squared distances observed: 1 + 4 = 5. By chance: the sum over all 25 pairs of a label (0, 1, 1, 2, 2) and a
+    # prediction (0, 1, 1, 2, 3) of their squared distance, over 5: labels 0: 15, 1 twice: 6 each, 2 twice: 7 each.
+    assert actual["qwk"] == pytest.approx(1 - 5 / ((15 + 2 * 6 + 2 * 7) / 5))
+
+
+def test_kappa_counts_distances_on_the_whole_scale():
+    # The same predictions when a fifth class could have been given: the weights' scale cancels.
+    wider = np.concatenate([LOGITS, np.full((5, 1), -1.0)], axis=1)
+    assert ordinal_scores(wider, LABELS)["qwk"] == pytest.approx(ordinal_scores(LOGITS, LABELS)["qwk"])
+
+
+def test_undefined_scores_are_none():
+    one_class = ordinal_scores(np.full((3, 2), -1.0), np.zeros(3, dtype=np.int64))
+    assert one_class["accuracy"] == 1.0
+    assert one_class["qwk"] is None
+    assert one_class["spearman"] is None
+    assert set(ordinal_scores(np.zeros((0, 2)), np.zeros(0)).values()) == {None}
+    assert set(ordinal_scores(np.full((1, 2), np.nan), np.zeros(1)).values()) == {None}

@@ -1,6 +1,7 @@
 """The recipe of a masked LM: its model with and without a head, scores, filled masks, and errors."""
 
 import logging
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from raised import raises_code
 from tiny import VOCABULARY, tiny_config, tiny_masked_lm, tiny_tokenizer
 from transformers import AutoModelForMaskedLM, BertModel, pipeline
 
+from paratune.config.metric_names import METRICS
 from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.loader import eval_batches
@@ -20,6 +22,7 @@ from paratune.models.load import log_new_weights
 from paratune.models.save import save_model
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
+from paratune.tasks.masked_lm import masked_lm_scores
 
 TASK = MaskedLMTask(kind="mlm")
 TEXTS = ["the good film", "one two three four five six", "a bad book and a good story"]
@@ -212,3 +215,23 @@ def test_splits_are_cut_by_documents(tmp_path):
         "test": (3, None),
     }
     assert splits["train"].num_samples == -(-(splits["train"].store.num_tokens - 2 * splits["train"].num_samples) // 6)
+
+
+def test_all_hidden_tokens_have_the_same_weight():
+    # Mean loss (2 + 10) / (1 + 3) = 3; 3 of 4 found.
+    actual = masked_lm_scores([[2.0, 1, 0], [10.0, 3, 3]])
+    assert actual == {"perplexity": pytest.approx(math.exp(3)), "accuracy": 0.75}
+    assert (*actual, "loss") == METRICS["mlm"]
+
+
+def test_the_perplexity_of_a_uniform_model_is_the_number_of_words():
+    assert masked_lm_scores([[5 * math.log(30522), 5, 0]])["perplexity"] == pytest.approx(30522)
+
+
+@pytest.mark.parametrize("loss", [1e4, math.nan, math.inf])
+def test_unknown_and_infinite_scores_are_none(loss):
+    assert masked_lm_scores(np.array([[loss, 1, 0]])) == {"perplexity": None, "accuracy": 0.0}
+
+
+def test_without_hidden_tokens_scores_are_none():
+    assert masked_lm_scores(np.zeros((2, 3))) == {"perplexity": None, "accuracy": None}

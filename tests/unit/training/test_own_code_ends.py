@@ -23,12 +23,12 @@ from paratune.config.task_sections import OwnTask
 from paratune.data.own_rows import read_own_rows
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.schedules import schedule_factor
-from paratune.metrics.own import own_score
 from paratune.models.load import Head, load_model
 from paratune.models.objectives import OBJECTIVES, own_loss
 from paratune.models.task_model import TaskModel, trial_batch
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
+from paratune.tasks.own_metrics import own_score
 from paratune.training.callbacks import CallbackSession, make_callbacks
 
 pytestmark = pytest.mark.usefixtures("any_code")

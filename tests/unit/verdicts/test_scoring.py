@@ -6,16 +6,13 @@ from fake_run import fake_run
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from paratune.config.metric_names import METRICS
-from paratune.metrics.choices import choice_scores
-from paratune.metrics.classification import OF_RANKING, classification_scores
+from paratune.metrics.classification import OF_RANKING, choice_scores, classification_scores, multi_label_scores
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
 from paratune.metrics.entities import COUNTS, TaggedSentences, entity_scores, sentence_counts
-from paratune.metrics.masked_lm import masked_lm_scores
-from paratune.metrics.multi_label import multi_label_scores
-from paratune.metrics.ordinal import ordinal_scores
-from paratune.metrics.regression import regression_scores
+from paratune.metrics.regression import ordinal_scores, regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
 from paratune.records.predictions import NumberScale, joined_names, predicted_ranks, predicted_sets, softmax
+from paratune.tasks.masked_lm import masked_lm_scores
 from paratune.verdicts.scoring import CannotTell, PredictionRows, rank_correlation, score_again
 
 RNG = np.random.default_rng(11)

@@ -12,8 +12,8 @@ from raised import raises_code
 from paratune.config.load import load_config
 from paratune.config.metric_names import direction, metric_label
 from paratune.config.sections import OwnMetric
-from paratune.metrics.own import own_score
 from paratune.tasks import make_recipe
+from paratune.tasks.own_metrics import own_score
 
 pytestmark = pytest.mark.usefixtures("any_code")
 
