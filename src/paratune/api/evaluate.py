@@ -14,6 +14,7 @@ from paratune.base.units import format_share
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.console.html import html_table
 from paratune.errors import ConfigError, coded, option_error, require_at_least
+from paratune.records import TRAIN_TEXTS_FILE
 
 log = logging.getLogger(__name__)
 Model = Run | str | PathLike[str]
@@ -111,6 +112,7 @@ def evaluate(
         allow_source(source)
         table = read_table(source)
         trained = load_model(name, device, run_code=run_code, **named).with_labels(_by_value(labels))
+        from paratune.data.duplicates import count_seen_texts
         from paratune.data.slices import slice_values
         from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores
@@ -120,7 +122,7 @@ def evaluate(
     values = slice_values(split, by)
     warn_about_unknown_tokens(split)
     evaluation = apply(trained, split, DEFAULT_BATCH_SIZE if batch_size is None else batch_size)
-    num_trained_on = trained.num_trained_on(split)
+    num_trained_on = None if trained.run is None else count_seen_texts(trained.run / TRAIN_TEXTS_FILE, split.samples)
     if num_trained_on:
         log.warning(
             "%d of %d rows of %s (%s) have a text of the training set; the scores are too high",

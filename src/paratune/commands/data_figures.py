@@ -143,8 +143,7 @@ def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
     Raises:
         ConfigError, DataError: The tokenizer or the data cannot be read.
     """
-    from paratune.tasks import make_recipe
-    from paratune.tasks.extra_splits import load_extra_splits
+    from paratune.tasks import load_extra_splits, make_recipe
 
     with tokenizing_of(config) as tokenizing:
         recipe, data = make_recipe(config.task), config.data.model_copy(update={"missing": "drop"})

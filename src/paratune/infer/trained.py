@@ -1,8 +1,8 @@
 """Loads a trained model from its run, folder or hub name, and applies it to files."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,7 +33,6 @@ from paratune.config.task_sections import (
     class_names,
 )
 from paratune.data.columns import Missing
-from paratune.data.duplicates import count_seen_texts
 from paratune.data.load import Split
 from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
@@ -53,6 +52,9 @@ from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
 from paratune.records.constant import CONSTANT, LABEL_DEVIATION, ConstantComparison, not_better
 from paratune.records.own import TASK_FILE, admit_model, read_task_file
+from paratune.records import RUN_FILE
+from paratune.records.constant import CONSTANT, ConstantComparison, not_better
+from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe
@@ -209,7 +211,8 @@ class TrainedModel:
         if self.model.entry is not None:
             collator = PackedCollator(collator)
         batches = eval_batches(collator, batch_size=batch_size, group_size=self.recipe.group_size)
-        with self.switched():
+        # PyTorch's switches with which the model was trained, for all threads of the process.
+        with self.precision.switched(), cuda.attention_settings():
             result = evaluate(
                 ForwardOnly(self.model, self.precision, self.device, on_outputs),
                 self.model,
@@ -227,20 +230,6 @@ class TrainedModel:
                 extra=coded("model.outputs_not_a_number", count=count),
             )
         return result
-
-    @contextmanager
-    def switched(self) -> Iterator[None]:
-        """Set PyTorch's switches with which the model is computed, for all threads of the process."""
-        with self.precision.switched(), cuda.attention_settings():
-            yield
-
-    def num_trained_on(self, split: Split) -> int | None:
-        """Return how many samples of `split` have a text that the model was trained on; None if unknown.
-
-        Raises:
-            CheckpointError: The run's list of training texts is damaged.
-        """
-        return None if self.run is None else count_seen_texts(self.run / TRAIN_TEXTS_FILE, split.samples)
 
 
 class ForwardOnly:
@@ -285,67 +274,68 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
     """
     if device not in ("auto", "cpu", "cuda"):
         raise option_error("--device", device, "auto, cpu or cuda", code="cli.invalid_value")
-    folder = _model_folder(target)
-    torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
-    run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    known = _known(Path(folder))
-    runs_files = admit_model(folder, known, run)
-    options = {"name": folder, "trust_remote_code": runs_files, **own_model_options(known.get("model"))}
-    model: ModelOptions = _validated(ModelOptions, options, folder)
-    check_files(Path(folder))
+    folder = _model_folder(Path(target))
+    name = str(folder) if folder.is_dir() else target
+    torch_device = _device(device, target, is_onnx=(folder / ONNX_FILE).is_file())
+    run = folder.parent if (folder.parent / RUN_FILE).is_file() else None
+    known = read_task_file(folder)
+    recorded: _Recorded = _validated(_Recorded, known, name)
+    runs_files = admit_model(name, known, run)
+    options = {"name": name, "trust_remote_code": runs_files, **own_model_options(known.get("model"))}
+    model: ModelOptions = _validated(ModelOptions, options, name)
+    check_files(folder)
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
-    precision = _precision(known.get("precision", "fp32"), torch_device)
+    precision = _precision(recorded.precision, torch_device)
     recipe = make_recipe(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
     if torch_device.type == "cpu" and not is_plain:
         use_onednn(task_model)
-    if known.get("layout", "auto") in ("auto", "packed") and not is_plain:
+    if recorded.layout in ("auto", "packed") and not is_plain:
         enable_packed_batches(task_model, device=torch_device, dtype=precision.autocast_dtype)
-    limit = max_positions(task_model.hf.config, tokenizer)
+    max_length = recorded.max_length
+    if max_length is None:
+        modules = read_modules(folder)  # of sentence-transformers
+        limits = modules and modules.max_length, max_positions(task_model.hf.config, tokenizer)
+        max_length = next((limit for limit in limits if limit), _USUAL_POSITIONS)
     return TrainedModel(
         model=task_model,
         tokenizer=tokenizer,
         task=task,
         recipe=recipe,
-        columns=_columns(known.get("columns", {}), named, target, task),
-        max_length=known.get("max_length") or _sentence_limit(Path(folder)) or limit or 512,
-        truncation=known.get("truncation", "longest_first"),
-        head_tokens=known.get("head_tokens"),
-        missing=known.get("missing", "refuse"),
+        columns=_columns(recorded.columns, named, target, task),
+        max_length=max_length,
+        truncation=recorded.truncation,
+        head_tokens=recorded.head_tokens,
+        missing=recorded.missing,
         precision=precision,
         device=torch_device,
         run=run,
-        folder=Path(folder) if Path(folder).is_dir() else None,
+        folder=folder if folder.is_dir() else None,
         named=named,
-        metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
-        not_better=not_better(known.get(CONSTANT), Path(folder) / TASK_FILE),
-        label_deviation=known.get(LABEL_DEVIATION),
+        metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), name),
+        not_better=not_better(known.get(CONSTANT), folder / TASK_FILE),
+        label_deviation=recorded.label_deviation,
     )
 
 
-def _sentence_limit(folder: Path) -> int | None:
-    """Return the limit of a folder of sentence-transformers, in tokens; None for other folders."""
-    modules = read_modules(folder)
-    return None if modules is None else modules.max_length
+def _model_folder(path: Path) -> Path:
+    if not path.exists() and path.parent != Path() and path.parent.is_dir():
+        runs = sorted(folder.name for folder in path.parent.iterdir() if (folder / RUN_FILE).is_file())
+        message = f"{path} does not exist; runs in {path.parent}: {', '.join(runs) or 'none'}"
+        message += did_you_mean(path.name, runs)
+        raise CheckpointError(message, code="run.not_found", target=str(path))
+    return run_model_folder(path) if path.is_dir() else path
 
 
 def _device(name: str, target: str, *, is_onnx: bool) -> torch.device:
     """Return the device to compute on, auto, cpu or cuda; an ONNX file is computed on the CPU."""
     if name == "cuda" and is_onnx:
-        raise ConfigError(
-            f"--device cuda: {target} is an ONNX file, which runs on the CPU here; leave it out, or use the model that "
-            "it was made from",
-            code="device.onnx_cpu_only",
-            option="--device",
-            target=target,
-        )
+        reason = f"{target} is an ONNX file, which runs on the CPU; leave it out, or use the model it was made from"
+        raise option_error("--device", name, reason, code="device.onnx_cpu_only", target=target)
     if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "--device cuda: PyTorch sees no GPU here (paratune doctor gives the reason); leave it out",
-            code="device.no_gpu",
-            option="--device",
-        )
+        reason = "PyTorch sees no GPU here (paratune doctor gives the reason); leave it out"
+        raise option_error("--device", name, reason, code="device.no_gpu")
     return torch.device("cuda" if name != "cpu" and not is_onnx and torch.cuda.is_available() else "cpu")
 
 
@@ -370,25 +360,6 @@ class _Recorded(BaseModel, strict=True):
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
     layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
     label_deviation: Annotated[float, Field(ge=0)] | None = None
-
-
-def _known(folder: Path) -> dict[str, Any]:
-    known = read_task_file(folder)
-    _validated(_Recorded, known, str(folder))
-    return known
-
-
-def _model_folder(target: str) -> str:
-    path = Path(target)
-    if not path.exists() and path.parent != Path() and path.parent.is_dir():
-        runs = sorted(folder.name for folder in path.parent.iterdir() if (folder / RUN_FILE).is_file())
-        raise CheckpointError(
-            f"{target} does not exist; runs in {path.parent}: {', '.join(runs) or 'none'}"
-            f"{did_you_mean(path.name, runs)}",
-            code="run.not_found",
-            target=target,
-        )
-    return str(run_model_folder(path)) if path.is_dir() else target
 
 
 def _validated(kind: Any, value: Any, name: str) -> Any:
@@ -420,14 +391,20 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
         task = EmbeddingTask(kind="embedding", loss="cosine_similarity", score_range=None)
         return task.model_copy(update={"pooling": modules.pooling, "normalize": modules.normalize})
     config = load_config(model)
-    if any("ForQuestionAnswering" in name for name in config.architectures or ()):
+    names = config.architectures or ()
+    if any("ForQuestionAnswering" in name for name in names):
         # A model with few positions needs short windows.
         positions = getattr(config, "max_position_embeddings", None) or _USUAL_POSITIONS
         log.info("%s does not record its threshold for no answer: task.null_threshold is 0", model.name)
         # Not tuned on the file: the best threshold of the scored file itself would be an optimistic choice.
         return QuestionAnsweringTask(kind="qa", stride=min(128, positions // 3), null_threshold=0.0)
-    names = config.architectures or ()
-    if any(name.endswith(_MASKED_LM) for name in names) or (not names and _fills_masks_in(model, tokenizer)):
+    fills_masks = any(name.endswith(_MASKED_LM) for name in names)
+    if not names:  # the weights show whether there is the head of a masked LM
+        recipe = make_recipe(MaskedLMTask(kind="mlm"))
+        with suppress(ConfigError):
+            recipe.load_model(model, tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
+            fills_masks = True
+    if fills_masks:
         return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]
     if any("ForMultipleChoice" in name for name in names):
@@ -444,34 +421,13 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     return ClassificationTask(kind="classification", labels=labels)
 
 
-def _fills_masks_in(model: ModelOptions, tokenizer: Any) -> bool:
-    """Return whether the weights have the head of a masked LM, for a configuration without an architecture."""
-    try:
-        make_recipe(MaskedLMTask(kind="mlm")).load_model(model, tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
-    except ConfigError:
-        return False
-    return True
-
-
 def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task) -> Columns:
     given = {key: value for key, value in vars(named).items() if value is not None}
     unused = {"mlm": ("label", "text_pair"), "token_classification": ("text_pair",)}.get(task.kind, ())
-    if key := next((key for key in unused if key in given), None):
-        option = f"--{key.replace('_', '-')}"
-        raise ConfigError(
-            f"{option} {given[key]} has no effect on {target}: a model for {task.kind} does not read it",
-            code="cli.no_effect",
-            option=option,
-            target=target,
-        )
-    if "answer_start" in given and task.kind != "qa":
-        raise ConfigError(
-            f"--answer-start {given['answer_start']} has no effect on {target}, which is not a question-answering "
-            "model",
-            code="cli.no_effect",
-            option="--answer-start",
-            target=target,
-        )
+    for key in (*unused, *(("answer_start",) if task.kind != "qa" else ())):
+        if key in given:
+            reason = f"no effect on {target}: a model for {task.kind} does not read it"
+            raise option_error(f"--{key.replace('_', '-')}", given[key], reason, code="cli.no_effect", target=target)
     label = {"label": "label"} if "label" in REQUIRED_COLUMNS[task.kind] else {}
     implied = IMPLIED_COLUMNS.get(task.kind, label)
     if "label" in given:  # `answer_start` belongs to the recorded label column
@@ -480,15 +436,10 @@ def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task
         implied = {**implied, "choices": "choices"}
     merged = {**implied, **{key: value for key, value in known.items() if value is not None}, **given}
     if "text" not in merged:
-        raise ConfigError(
-            f"{target} does not record which column has the text; name it with --text COLUMN",
-            code="cli.option_missing",
-            target=target,
-            option="--text",
-        )
+        message = f"{target} does not record which column has the text; name it with --text COLUMN"
+        raise ConfigError(message, code="cli.option_missing", target=target, option="--text")
     try:
         return Columns.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError(
-            f"{target}: its columns cannot be used: {error}", code="config.invalid_value", target=target
-        ) from error
+        message = f"{target}: its columns cannot be used: {error}"
+        raise ConfigError(message, code="config.invalid_value", target=target) from error

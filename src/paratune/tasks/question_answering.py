@@ -35,9 +35,8 @@ from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, 
 from paratune.metrics.values import no_scores
 from paratune.models.load import Head
 from paratune.models.objectives import Objective, question_answering
-from paratune.tasks.answer_files import question_ids, why_no_ids, write_answers
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
-from paratune.tasks.spans import Answers, best_answers
+from paratune.tasks.spans import Answers, best_answers, question_ids, why_no_ids, write_answers
 
 log = logging.getLogger(__name__)
 

@@ -1,16 +1,23 @@
-"""Turns the row outputs of windows into the best answer of each question, and its n-best list.
+"""Turns the row outputs of windows into the best answer of each question, and writes the answers of a split.
 
 Dimensions: `W` windows, `N` questions, `n` answers of a window.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from paratune.data.labels import first_rows
 from paratune.data.load import Split
 from paratune.data.windows import CHAR_END, CHAR_START, EXAMPLE
+from paratune.metrics.squad import RawScores, with_threshold
+from paratune.records import write_json
+from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs
 
 Floats = npt.NDArray[np.float64]
@@ -121,7 +128,17 @@ def nbest_lists(split: Split, outputs: Outputs, *, may_lack_answers: bool) -> li
         if may_lack_answers:
             start, end = spans.null_logits[windows[spans.null_logits[windows].sum(axis=1).argmin()]].tolist()
             answers.append({"text": "", "start_logit": start, "end_logit": end})
-        lists.append(_with_probabilities(answers))
+        if not answers:
+            lists.append([{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}])
+            continue
+        scores = np.asarray([answer["start_logit"] + answer["end_logit"] for answer in answers])
+        weights = np.exp(scores - scores.max())
+        shares = (weights / weights.sum()).tolist()
+        whole = [
+            {"text": answer["text"], "probability": share, **answer}
+            for answer, share in zip(answers, shares, strict=True)
+        ]
+        lists.append(sorted(whole, key=lambda answer: -answer["probability"]))
     return lists
 
 
@@ -139,13 +156,59 @@ def _different(spans: _Spans, windows: Ints, context: str, num_best: int) -> lis
     return list(answers.values())
 
 
-def _with_probabilities(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not answers:
-        return [{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}]
-    scores = np.asarray([answer["start_logit"] + answer["end_logit"] for answer in answers])
-    weights = np.exp(scores - scores.max())
-    shares = (weights / weights.sum()).tolist()
-    whole = [
-        {"text": answer["text"], "probability": share, **answer} for answer, share in zip(answers, shares, strict=True)
-    ]
-    return sorted(whole, key=lambda answer: -answer["probability"])
+def write_answers(
+    folder: Path,
+    split: Split,
+    outputs: Outputs,
+    answers: Answers,
+    raw: RawScores | None,
+    chosen: Sequence[str],
+    threshold: float | None,
+) -> None:
+    """Write the files of a split of questions, from the row outputs by window and the best answer of each question.
+
+    `raw` are the scores of these answers, None without gold answers. `chosen`, (N,), are the predicted answers: the
+    empty text where the null odds are above `threshold`, which is None where every question is answered.
+    """
+    ids, golds = question_ids(split), split.samples.answers
+    columns: dict[str, Any] = {}
+    if golds is not None:
+        columns["label"] = [gold[0].text if gold else "" for gold in golds]
+    columns["prediction"] = chosen
+    if raw is not None:
+        for name, scores in (("exact", raw.exact), ("f1", raw.f1)):
+            columns[name] = scores if threshold is None else with_threshold(scores, raw, answers.null_odds, threshold)
+    if threshold is not None:
+        columns["null_odds"] = answers.null_odds
+    samples = split.samples
+    write_predictions(folder, split.name, rows=samples.rows, ids=ids, columns=columns, sources=samples.sources,
+        clusters=samples.clusters,
+    )  # fmt: skip
+    write_json(folder / f"predictions.{split.name}.json", dict(zip(ids, chosen, strict=True)))
+    lists = nbest_lists(split, outputs, may_lack_answers=threshold is not None)
+    write_json(folder / f"nbest_{split.name}.json", dict(zip(ids, lists, strict=True)))
+    if threshold is not None:
+        odds = answers.null_odds.tolist()
+        write_json(folder / f"null_odds_{split.name}.json", dict(zip(ids, odds, strict=True)))
+
+
+def question_ids(split: Split) -> list[str]:
+    """Return the ids of the questions; without ids, their rows, with the file name where there are several files."""
+    samples = split.samples
+    if samples.ids is not None:
+        return samples.ids
+    rows = [str(row) for row in samples.rows.tolist()]
+    sources = samples.sources
+    return rows if sources is None else [f"{source}:{row}" for source, row in zip(sources, rows, strict=True)]
+
+
+def why_no_ids(split: Split) -> str | None:
+    """Return why the ids of a split do not identify its questions; None where they do."""
+    ids = split.samples.ids
+    if ids is None:
+        return None
+    if absent := [row for row, name in zip(split.samples.rows.tolist(), ids, strict=True) if not name.strip()]:
+        return f"{split.source} has no id in {first_rows(absent)}"
+    if len(set(ids)) == len(ids):
+        return None
+    return f"{split.source} has the same id twice ({Counter(ids).most_common(1)[0][0]})"

@@ -53,8 +53,7 @@ from paratune.processes.place import Place, local_world_size
 from paratune.processes.progress import working
 from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
-from paratune.tasks import make_recipe
-from paratune.tasks.extra_splits import load_extra_splits
+from paratune.tasks import load_extra_splits, make_recipe
 from paratune.tasks.protocol import TaskRecipe
 from paratune.training.teacher import TeacherPass, with_teachers
 

@@ -13,8 +13,7 @@ from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import is_pseudo, source_records
 from paratune.data.tokens import TokenizeOptions
-from paratune.tasks import make_recipe
-from paratune.tasks.extra_splits import load_extra_splits
+from paratune.tasks import load_extra_splits, make_recipe
 
 TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
 

@@ -258,7 +258,7 @@ def test_another_programs_masked_lm_is_recognised(tmp_path: Path):
         ("--label y", NamedColumns("sentence", label="y")),
         ("--text-pair b", NamedColumns("sentence", "b")),
     ):
-        assert f"{option} has no effect on {tmp_path / 'model'}" in error_text(tmp_path / "model", named)
+        assert f"{option}: no effect on {tmp_path / 'model'}" in error_text(tmp_path / "model", named)
 
 
 @pytest.mark.parametrize("names", [["BertForPreTraining"], ["BertWithLMHeadModel"], None])

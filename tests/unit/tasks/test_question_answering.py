@@ -33,8 +33,7 @@ from paratune.data.windows import BOUNDS
 from paratune.engine.evaluate import evaluate
 from paratune.infer.trained import ForwardOnly
 from paratune.precision import POLICIES
-from paratune.tasks import make_recipe, question_answering
-from paratune.tasks.extra_splits import load_extra_splits
+from paratune.tasks import load_extra_splits, make_recipe, question_answering
 from paratune.tasks.question_answering import QuestionAnsweringRecipe
 from paratune.tasks.spans import best_answers
 
