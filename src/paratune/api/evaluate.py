@@ -1,20 +1,24 @@
-"""`paratune.evaluate`: the scores of a model on a labelled file."""
+"""`paratune.evaluate`: the scores of a model on a labelled file, and by slice, also of the predictions of a run."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Literal
 
 from paratune.api.apply import allow_source, apply, check_model, load_model, warn_about_unknown_tokens
 from paratune.api.process import process_as_before, respect_quota, several
 from paratune.api.run import Run
-from paratune.api.slices import check_by, evaluated_slices, saved_slices
+from paratune.api.split_rows import split_table
 from paratune.base.units import format_share
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.console.html import html_table
-from paratune.errors import ConfigError, coded, option_error, require_at_least
-from paratune.records import TRAIN_TEXTS_FILE
+from paratune.errors import CheckpointError, ConfigError, coded, option_error, require_at_least
+from paratune.records import RUN_FILE, SUMMARY_FILE, TRAIN_TEXTS_FILE, predictions_file, read_json, read_run
+from paratune.records.slices import BUILT_IN, LABEL, LENGTH
 
 log = logging.getLogger(__name__)
 Model = Run | str | PathLike[str]
@@ -102,11 +106,7 @@ def evaluate(
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     if source is None:
         options = {**named, "labels": labels, "batch_size": batch_size is not None, "device": device != "auto"}
-        _refuse_without_data(name, by, options)
-        check_model(name, run_code=run_code)
-        with stdout_for_results():
-            kind, slices = saved_slices(name, by)
-        return EvaluationResult({"model": name, "slices": slices}, kind)
+        return _saved_slices(name, by, options, run_code=run_code)
     require_at_least("--batch-size", batch_size)
     with stdout_for_results():
         allow_source(source)
@@ -116,7 +116,7 @@ def evaluate(
         from paratune.data.slices import slice_values
         from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores
-    check_by(by, trained.task.kind, name)
+    _check_by(by, trained.task.kind, name)
     split = trained.read(source, table, require_labels=True)
     refuse_pseudo(mark_pseudo(split.samples, table), "--data", source)
     values = slice_values(split, by)
@@ -150,7 +150,7 @@ def evaluate(
         result["labels"] = trained.names
     result |= trained.recipe.details(split, evaluation.outputs)
     if by:
-        result["slices"] = evaluated_slices(trained, split, evaluation.outputs, by, values)
+        result["slices"] = _evaluated_slices(trained, split, evaluation.outputs, by, values)
     return EvaluationResult(result, trained.task.kind)
 
 
@@ -169,17 +169,109 @@ def _by_value(labels: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
     return by_value
 
 
-def _refuse_without_data(model: str, by: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Raise an error for options without effect on saved predictions."""
+def _check_by(by: Sequence[str], kind: str, target: str) -> None:
+    reason = None
+    if by and kind == "mlm":
+        reason = "the scores of a masked LM are of windows and not of rows"
+    elif LABEL in by and kind == "multiple_choice":
+        reason = "labels of multiple_choice are places of choices, and no classes"
+    if reason is not None:
+        message = f"--by {', '.join(by)} has no effect on {target}: {reason}"
+        raise ConfigError(message, code="cli.no_effect", option="--by", target=target)
+
+
+def _evaluated_slices(
+    trained: Any, split: Any, outputs: Any, by: Sequence[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the scores of an evaluation by slice; `values` are those of `paratune.data.slices.slice_values`."""
+    from paratune.verdicts.slices import scored_task, slice_records
+
+    recipe = trained.recipe
+    with tempfile.TemporaryDirectory() as folder, _unknown_as_error(split.source):
+        recipe.write_predictions(Path(folder), split, outputs, trained.tokenizer)
+        task = scored_task(split.source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
+        return slice_records(task, split.name, by, values)
+
+
+def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *, run_code: bool) -> EvaluationResult:
+    """Return the scores of a finished run by split, column and slice; `options` have no effect on saved predictions."""
     if not by:
         message = (
-            f"--data is missing; for example: paratune evaluate {model} --data reviews.csv (of a finished run "
+            f"--data is missing; for example: paratune evaluate {target} --data reviews.csv (of a finished run "
             "--by COLUMN is enough)"
         )
-        raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
-    for option in (f"--{name.replace('_', '-')}" for name, value in options.items() if value):
+        raise ConfigError(message, code="cli.argument_missing", option="--data", target=target)
+    if unused := [f"--{option.replace('_', '-')}" for option, value in options.items() if value]:
         message = (
-            f"{option} has no effect without --data, which reads the saved predictions of the run; leave it out, "
+            f"{unused[0]} has no effect without --data, which reads the saved predictions of the run; leave it out, "
             "or name a file with --data"
         )
-        raise ConfigError(message, code="cli.no_effect", option=option)
+        raise ConfigError(message, code="cli.no_effect", option=unused[0])
+    check_model(target, run_code=run_code)
+    with stdout_for_results():
+        from paratune.verdicts.slices import scored_task, slice_records
+
+    folder = Path(target)
+    if not (folder / RUN_FILE).is_file():
+        message = f"{folder} is not a run; to evaluate a model on a file, add --data FILE"
+        raise CheckpointError(message, code="run.not_a_run", target=str(folder))
+    if not (folder / SUMMARY_FILE).is_file():
+        message = f"{folder} is not finished; continue it with --resume, or add --data FILE"
+        raise CheckpointError(message, code="run.not_finished", target=str(folder))
+    scores = read_json(folder / SUMMARY_FILE).get("scores") or {}
+    splits = [split for split in scores if (folder / predictions_file(split)).is_file()]
+    if not splits:
+        message = f"{folder} has no predictions of a scored split; add --data FILE"
+        raise CheckpointError(message, code="run.no_predictions", target=str(folder))
+    run = read_run(folder)
+    try:
+        task = run["task"]
+        settings = {**run["config"]["task"], "grades": run.get("grades")}
+        scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or [], settings)
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged", path=str(folder / RUN_FILE)) from error
+    _check_by(by, task["kind"], target)
+    slices = {}
+    for split in splits:
+        with stdout_for_results(), _unknown_as_error(target):
+            values = _saved_values(folder, split, [name for name in by if name != LABEL])
+            slices[split] = slice_records(scored, split, by, values)
+    return EvaluationResult({"model": target, "slices": slices}, task["kind"])
+
+
+def _saved_values(folder: Path, split: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of columns, and `length`, for each row of a prediction file, from the data files of the run."""
+    if not names:
+        return {}
+    import numpy as np
+
+    from paratune.data.slices import column_texts, num_tokens, refuse_many
+    from paratune.infer.trained import NamedColumns, load_trained
+
+    source, table = split_table(folder, split)
+    values = {}
+    for name in names:
+        if name == LENGTH:
+            read = load_trained(str(folder), NamedColumns(), "auto").read(source, table, require_labels=True)
+            if read.num_rows != table.num_rows:
+                message = f"{source} has other rows than at the time of the run; name a file with its rows: --data FILE"
+                raise CheckpointError(message, code="run.damaged", source=source, split=split)
+            values[name] = num_tokens(read)
+        else:
+            texts = column_texts(table, name, range(table.num_rows), source=source)
+            values[name] = np.asarray(texts, dtype=object)
+            if name not in BUILT_IN:
+                refuse_many(name, values[name], source=source)
+    return values
+
+
+@contextmanager
+def _unknown_as_error(target: str) -> Iterator[None]:
+    from paratune.verdicts.scoring import CannotTell
+
+    try:
+        yield
+    except CannotTell as error:
+        message = f"no scores by slice of {target}: {error}"
+        raise CheckpointError(message, code="run.damaged", target=target) from error

@@ -132,14 +132,12 @@ def _at_rows(values: Any, rows: Any, num_rows: int) -> "pyarrow.Array":
     import numpy as np
     import pyarrow as pa
 
-    if isinstance(values, pa.Array):  # vectors: as lists of Python numbers they would need ten times the memory
-        places = np.full(num_rows, -1, dtype=np.int64)
-        places[rows] = np.arange(len(rows))
-        return values.take(pa.array(places, mask=places < 0))
-    placed: list[Any] = [None] * num_rows
-    for row, value in zip(rows.tolist(), pa.array(values).to_pylist(), strict=True):
-        placed[row] = value
-    return pa.array(placed)
+    # Vectors are an Arrow array: as lists of Python numbers they would need ten times the memory.
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    array = array.cast(pa.float64()) if pa.types.is_float32(array.type) else array
+    places = np.full(num_rows, -1, dtype=np.int64)
+    places[rows] = np.arange(len(rows))
+    return array.take(pa.array(places, mask=places < 0))
 
 
 def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":

@@ -1,13 +1,16 @@
 """`paratune fill-mask`: shows the predictions of a masked language model for masks in texts."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from typing import Any
 
 from paratune.api.apply import load_model
 from paratune.api.process import respect_quota
 from paratune.base.text import plain
 from paratune.commands.options import Device, Json, RunCode, require_some
 from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK
+from paratune.errors import EXIT_OK, ConfigError, DataError, option_error
+
+_BATCH_SIZE = 8
 
 
 def fill_mask(
@@ -30,15 +33,10 @@ def fill_mask(
     respect_quota()
     with stdout_for_results():
         trained = load_model(model, device, run_code=run_code, text="text")
-        from paratune.infer.masks import fill_masks
-
         guesses = fill_masks(trained, texts, top_k)
     filled = list(zip(texts, guesses, strict=True))
     if json:
-        described = [
-            {"text": text, "masks": [[asdict(guess) for guess in mask] for mask in masks]} for text, masks in filled
-        ]
-        print_json({"model": model, "texts": described})
+        print_json({"model": model, "texts": [{"text": text, "masks": masks} for text, masks in filled]})
         return EXIT_OK
     for text, masks in filled:
         print(plain(text))  # noqa: T201
@@ -46,6 +44,47 @@ def fill_mask(
         words = ["word"] if len(masks) == 1 else [f"mask {number}" for number in range(1, len(masks) + 1)]
         headings = [heading for word in words for heading in (word, "probability")]
         ranks = zip(*masks, strict=True)
-        rows = ([cell for guess in rank for cell in (guess.token, f"{guess.probability:.4f}")] for rank in ranks)
+        rows = ([cell for guess in rank for cell in (guess["token"], f"{guess['probability']:.4f}")] for rank in ranks)
         print_table(headings, rows, right=("probability",))
     return EXIT_OK
+
+
+def fill_masks(trained: Any, texts: Sequence[str], top_k: int) -> list[list[list[dict[str, Any]]]]:
+    """Return for each text and each of its masks the `top_k` most probable words, best first.
+
+    Each mask of a text is filled in while its other masks stay. A word has a `token`, in the form of the tokenizer (a
+    piece that continues a word may begin with ##), and its `probability` in the whole vocabulary. The `objective` of
+    the model is changed.
+    """
+    import pyarrow as pa
+
+    from paratune.models.objectives import masked_lm
+
+    config, kind = trained.model.hf.config, trained.task.kind
+    if kind != "mlm":
+        name = config.name_or_path or "the model"
+        message = f"{name} is a model for {kind}, which cannot fill in masks; use a masked language model (mlm)"
+        raise ConfigError(message, code="task.unsupported", kind=kind)
+    num_words = int(config.get_text_config().vocab_size)
+    if not 1 <= top_k <= num_words:
+        reason = f"from 1 to {num_words}, the words in the vocabulary of the model"
+        raise option_error("--top-k", top_k, reason, code="cli.out_of_range", num_words=num_words)
+    trained.model.objective = masked_lm(num_guesses=top_k)
+    # Tokens of typed texts are not worth caching.
+    split = trained.read("texts", pa.table({"text": list(texts)}), require_labels=False, is_cached=False)
+    if split.num_rows < len(texts):
+        row = min(set(range(len(texts))) - set(split.samples.rows.tolist()))
+        message = (
+            f"text {row + 1}, {texts[row]!r}, needs {trained.tokenizer.mask_token} in place of each missing word, "
+            f"within the first {trained.max_length} tokens, the maximum of this model"
+        )
+        raise DataError(message, code="data.no_mask", number=row + 1)
+    outputs = trained.apply(split, _BATCH_SIZE, lambda done, total: None).outputs
+    columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)
+    return [
+        [
+            [{"token": token, "probability": share} for token, share in zip(*mask, strict=True)]
+            for mask in zip(words, shares, strict=True)
+        ]
+        for words, shares in zip(columns["tokens"], columns["scores"], strict=True)
+    ]

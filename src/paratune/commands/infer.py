@@ -1,14 +1,18 @@
 """`paratune evaluate` and `paratune predict`: apply a trained model to a file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
 
 from paratune.api.evaluate import EvaluationResult
 from paratune.api.evaluate import evaluate as evaluate_model
 from paratune.base.text import plain
-from paratune.base.units import format_number
-from paratune.commands.confusion import confusion_view
+from paratune.base.units import format_number, format_share
 from paratune.commands.options import (
     BatchSize,
     Device,
@@ -22,11 +26,15 @@ from paratune.commands.options import (
 from paratune.console import print_json, print_result, print_table
 from paratune.errors import EXIT_OK, option_error
 from paratune.records import write_json
-from paratune.records.confusion import read_confusion
+from paratune.records.confusion import Confusion, read_confusion
 
 DOCUMENT_SUFFIX = ".json"
 """Suffix of a file in the format of a task, such as the answers by id of SQuAD."""
 _SLICE_WIDTH = 30
+_GAP = 2
+_MIN_NAME_WIDTH = 12
+"""Minimum width in characters of a shortened name."""
+_MAX_CONFUSIONS = 20
 
 
 def _show_evaluation(evaluation: EvaluationResult, as_json: bool) -> int:
@@ -48,8 +56,6 @@ evaluate = command(evaluate_model, _show_evaluation)
 
 
 def show(result: Mapping[str, Any]) -> None:
-    from rich.console import Console
-
     labels = result.get("labels", ())
     figures = {name.removeprefix("num_").replace("_", " "): value for name, value in result.get("windows", {}).items()}
     # Of more than two classes f1 is f1_macro.
@@ -63,10 +69,42 @@ def show(result: Mapping[str, Any]) -> None:
         print_result(confusion_view(labels, confusion, Console().width))
 
 
+def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Group:
+    """Return the matrix if it fits into `width` characters, else the most frequent confusions with their shares."""
+    shown = [plain(name) for name in names]
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    most = len(str(max(confusion.counts.values(), default=0)))
+    if max(map(cell_len, shown)) + sum(_GAP + max(cell_len(name), most) for name in shown) <= width:
+        table.add_column("", no_wrap=True)
+        for name in shown:
+            table.add_column(Text(name), justify="right", no_wrap=True)
+        for true, name in enumerate(shown):
+            counts = (confusion.counts.get((true, predicted), 0) for predicted in range(len(shown)))
+            table.add_row(Text(name), *map(str, counts))
+        return Group(Text("rows: true class, columns: predicted", style="italic"), table)
+    first = confusion.confused[:_MAX_CONFUSIONS]
+    space = max(_MIN_NAME_WIDTH, (width - 24) // 2)
+    table.add_column("true class", no_wrap=True)
+    table.add_column("predicted", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    for true, predicted, count in first:
+        share = format_share(count / confusion.row_sums[true])
+        table.add_row(_cut(shown[true], space), _cut(shown[predicted], space), format_number(count), share)
+    total = len(confusion.confused)
+    title = f"{len(first)} of {total} kinds of confusion among {len(shown)} classes; --json has all"
+    # rich would wrap a title of the table at the width of the table.
+    return Group(Text(title, style="italic"), table)
+
+
+def _cut(name: str, space: int) -> Text:
+    text = Text(name)
+    text.truncate(space, overflow="ellipsis")
+    return text
+
+
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
     """Print a table of each column's slices, and notes on them."""
-    from rich.text import Text
-
     from paratune.records.slices import notes, score_text, shown_metrics
     from paratune.reports.text import shorten_all
 

@@ -1,1 +1,1 @@
-"""Uses a trained model: evaluates and predicts files, fills in masks, and gives pseudo-labels."""
+"""Loads a trained model, applies it to files, and gives pseudo-labels."""

@@ -75,16 +75,9 @@ def make_labeller(
     target: str, trained: Any, first: Labeller | None, source: str, table: pa.Table, apply: Callable[[Split], Any], *,
     is_only: bool,
 ) -> Labeller:  # fmt: skip
-    """Apply a model, a `paratune.infer.trained.TrainedModel`, to the rows of the input.
+    """Apply a model, a `paratune.infer.trained.TrainedModel`, to the rows of the input, with `apply`.
 
-    Args:
-        target: Run, folder or hub name of the model.
-        trained: The model.
-        first: The first model; None if this is the first one.
-        source: Name of the input.
-        table: All rows of the input.
-        apply: Returns the evaluation of the rows with a text.
-        is_only: Whether there is no other model.
+    `first` is the first model, None if this is it; `source` is the name of the input in messages.
 
     Raises:
         CheckpointError: The run's record is damaged.
@@ -94,30 +87,29 @@ def make_labeller(
     """
     task, columns = trained.task, trained.columns
     if task.kind not in ("classification", "regression") or (task.kind == "regression" and is_only):
-        raise ConfigError(
+        message = (
             f"{target} has the task {task.kind}; pseudo-labels are for classification, with a confidence, and for "
-            "regression with at least two models, whose spread is the certainty: give runs with different seeds",
-            code="task.unsupported",
-            target=target,
-            kind=task.kind,
+            "regression with at least two models, whose spread is the certainty: give runs with different seeds"
         )
-    if first is not None and (here := _answers(task, columns)) != (wanted := _answers(first.task, first.columns)):
-        raise ConfigError(
-            f"{target} has {here}, and {first.target} has {wanted}; give runs of the same task and text columns",
-            code="pseudo_label.models_differ",
-            target=target,
+        raise ConfigError(message, code="task.unsupported", target=target, kind=task.kind)
+    if first is not None:
+        here, wanted = (
+            f"the task {model.task.kind} ({', '.join(class_names(model.task))}), text columns {model.columns.text}, "
+            f"{model.columns.text_pair} and separator {model.columns.separator!r}"
+            for model in (trained, first)
         )
+        if here != wanted:
+            message = f"{target} has {here}, and {first.target} has {wanted}; give runs of the same task and columns"
+            raise ConfigError(message, code="pseudo_label.models_differ", target=target)
     group_by = read_group_by(trained.run)
     kept = _kept_columns(table, columns, [group_by])
     taken = [name for name in (*kept, columns.label) if name in OUTPUT] or [columns.label] * (columns.label in kept)
     if taken:
-        raise DataError(
+        message = (
             f"{source}: the output needs the column {taken[0]} for itself, and also keeps it as text, id or "
-            "split.group_by of the model; rename it, or choose another column of the label with --label",
-            code="data.column_taken",
-            source=source,
-            column=taken[0],
+            "split.group_by of the model; rename it, or choose another column of the label with --label"
         )
+        raise DataError(message, code="data.column_taken", source=source, column=taken[0])
     if first is None and columns.label in table.column_names:
         extra = coded("pseudo_label.label_ignored", source=source)
         log.warning("%s has the column %s; its values are ignored", source, columns.label, extra=extra)
@@ -137,12 +129,6 @@ def make_labeller(
         "train_fingerprint": ((run.get("data") or {}).get("train") or {}).get("fingerprint"),
     }
     return Labeller(target, task, columns, group_by, split.samples, outputs, seen, unknown, described)
-
-
-def _answers(task: Task, columns: Columns) -> str:
-    """Return what models must have in common, as a text."""
-    texts = f"text columns {columns.text}, {columns.text_pair}, separator {columns.separator!r}"
-    return f"the task {task.kind} ({', '.join(class_names(task))}), {texts}"
 
 
 def read_group_by(run: Path | None) -> str | None:

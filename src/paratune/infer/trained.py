@@ -137,9 +137,6 @@ class TrainedModel:
             require_labels: Whether the rows are scored and need labels.
             cache_dir: Folder of the token cache; None: the default of `data.cache_dir`.
             is_cached: Whether tokens are cached; if not, nothing of the texts is written to a disk.
-
-        Raises:
-            DataError: The file or a column is invalid.
         """
         options = self.tokenize_options(cache_dir, is_cached=is_cached)
         name = self.columns.id  # not required: predictions are in the order of the rows
@@ -167,17 +164,14 @@ class TrainedModel:
             facts: dict[str, Any] = dict(error.facts)
             raise DataError(f"{facts['problem']}. {remedy}", code=error.code, **facts) from error
 
-    def with_labels(self, given: object) -> "TrainedModel":
-        """Return the model with further values in files for its labels; `given` is a mapping from values to labels.
+    def with_labels(self, given: Mapping[str, str]) -> "TrainedModel":
+        """Return the model with further values in files for its labels.
 
         Raises:
-            ConfigError: It is no mapping, the task has no classes, or the model does not have such a label.
+            ConfigError: The task has no classes, or the model does not have such a label.
         """
         if not given:
             return self
-        if not isinstance(given, Mapping):  # from Python
-            reason = 'a mapping of values to labels is needed, such as {"spam": "LABEL_1"}'
-            raise option_error("labels", given, reason, code="cli.invalid_value")
         names, shown = self.names, ", ".join(f"{value}={label}" for value, label in given.items())
         if not isinstance(self.task, ClassTask):
             reason = f"it has no effect on a model of kind {self.task.kind}; leave it out"

@@ -48,29 +48,21 @@ def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[
     Source: sklearn.metrics.accuracy_score, f1_score, precision_score, recall_score, matthews_corrcoef, roc_auc_score
     (multi_class="ovr"), average_precision_score.
     """
+    from sklearn import metrics
+
     scores_NC, labels_N = np.asarray(logits), np.asarray(labels)
     if len(labels_N) == 0 or np.isnan(scores_NC).any():
         return no_scores("classification")
     predictions_N = scores_NC.argmax(axis=1)
     num_classes = scores_NC.shape[1]
     scores = {name: class_score(name, labels_N, predictions_N, num_classes=num_classes) for name in OF_CLASSES}
-    return scores | _ranking_scores(labels_N, scores_NC)
-
-
-def _ranking_scores(labels: Array, logits: Array) -> dict[str, float | None]:
-    from sklearn import metrics
-
-    num_classes = logits.shape[1]
-    is_ranked = num_classes <= MAX_RANKED_CLASSES and np.isfinite(logits.max(axis=1)).all()
-    if not is_ranked or len(np.unique(labels)) < num_classes:
-        return dict.fromkeys(OF_RANKING)
-    odds_NC = log_odds(logits)
-    scorers = dict(zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True))
-    ranked = ranked_classes(num_classes)
-    return {
-        name: known(np.mean([score(labels == number, odds_NC[:, number]) for number in ranked]))
-        for name, score in scorers.items()
-    }
+    is_ranked = num_classes <= MAX_RANKED_CLASSES and np.isfinite(scores_NC.max(axis=1)).all()
+    if not is_ranked or len(np.unique(labels_N)) < num_classes:
+        return scores | dict.fromkeys(OF_RANKING)
+    odds_NC, ranked = log_odds(scores_NC), ranked_classes(num_classes)
+    for name, score in zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True):
+        scores[name] = known(np.mean([score(labels_N == number, odds_NC[:, number]) for number in ranked]))
+    return scores
 
 
 def ranked_classes(num_classes: int) -> range:
@@ -123,10 +115,9 @@ def class_score(
     name: str, labels: Array, predictions: Array, *, num_classes: int,
     weights: Array | None = None,
 ) -> float | None:  # fmt: skip
-    """Return one score of predicted classes, one of `OF_CLASSES`, with the conventions of `classification_scores`.
+    """Return one of `OF_CLASSES`, with the conventions of `classification_scores`.
 
-    Labels (at least one) and predictions are (N,) class ids; `weights`, (N,), are those of the samples, None for 1
-    each; `num_classes` is C.
+    Labels (at least one) and predictions are (N,) class ids, `weights`, (N,), those of the samples; None for 1 each.
     """
     from sklearn import metrics
 
@@ -160,10 +151,7 @@ def _matthews(labels: Array, predictions: Array, num_classes: int, weights: Arra
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> Confusion:
-    """Return how many samples of each true class have each predicted class.
-
-    Labels and predictions are (N,) class ids from 0 to C - 1.
-    """
+    """Return how many samples of each true class have each predicted class, from class ids, (N,)."""
     labels_N, predictions_N = np.asarray(labels).astype(np.int64), np.asarray(predictions)
     cells, counts = np.unique(labels_N * num_classes + predictions_N, return_counts=True)
     pairs = zip((cells // num_classes).tolist(), (cells % num_classes).tolist(), strict=True)

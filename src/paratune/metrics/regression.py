@@ -70,16 +70,8 @@ def grades(
     """Return predictions and targets as steps of a scale of grades, each (N,).
 
     Each prediction is limited to the scale and rounded to the nearest step, ties to the higher one (6.25 to 6.5). The
-    scale is never derived from `targets`: the grade of a row must not depend on the other rows.
-
-    Args:
-        predictions: (N,) or (N, 1), finite.
-        targets: (N,), finite.
-        scale: Step, and limits if it has some; see `grade_scale`.
-
-    Returns:
-        None without a step, where targets are not multiples of it, grades span more than `MAX_GRADES` steps, or there
-        are no targets.
+    scale is never derived from `targets`: the grade of a row must not depend on the other rows. None without a step,
+    where targets are not multiples of it, grades span more than `MAX_GRADES` steps, or there are no targets.
     """
     predicted_N, targets_N = _numbers(predictions, targets)
     if scale is None or scale.step is None or grade_step(targets_N, scale.step) is None:
@@ -137,10 +129,8 @@ def grade_step(targets: Values, step: float | None = None) -> float | None:
         return None
     for candidate in (1.0, 0.5) if step is None else (step,):
         # A step such as 0.1 is not exact as a float, and targets are float32, in which 8.3 has an error of 2e-7.
-        tolerance = 0.0 if step is None else 1e-6 * candidate
-        if np.allclose(
-            np.rint(targets / candidate) * candidate, targets, rtol=0.0 if step is None else 1e-7, atol=tolerance
-        ):
+        rtol, atol = (0.0, 0.0) if step is None else (1e-7, 1e-6 * candidate)
+        if np.allclose(np.rint(targets / candidate) * candidate, targets, rtol=rtol, atol=atol):
             return candidate
     return None
 
@@ -181,12 +171,8 @@ def quadratic_kappa(
 
     With the weights (i - j)^2, the observed disagreement is the mean of (x - y)^2. The one expected by chance is that
     of independent x and y: E(x^2) + E(y^2) - 2 E(x) E(y). Kappa is 1 - observed / expected.
-    A matrix of all pairs of grades would grow with their square.
-
-    Args:
-        true: Grades on one side, (N,).
-        given: Grades on the other side, (N,).
-        weights: Weights of the samples, (N,); None for 1 each.
+    `weights`, (N,), are those of the samples; None for 1 each. A matrix of all pairs of grades would grow with their
+    square.
 
     Source: Cohen, Psychological Bulletin 70(4), 1968; equal to sklearn.metrics.cohen_kappa_score.
     """

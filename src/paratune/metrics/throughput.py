@@ -32,12 +32,16 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
         `step_ms`: median, p10, p90 of the wall time. `pipeline`: bubble_share, the share of the schedules' time in
         which ranks were idle. Without measured steps, all values except the number of steps are None.
     """
-    by_step = rank_events_by_step([[event for event in rank if is_measured(event)] for rank in steps])
+    measured = [[event for event in rank if is_measured(event)] for rank in steps]
+    by_step = rank_events_by_step(measured)
+    events = [event for ranks in by_step for event in ranks.values()]
+    pipelined = [event for event in events if "schedule_ms" in event]
+    bubble_ms, schedule_ms = (sum(event[name] for event in pipelined) for name in ("bubble_ms", "schedule_ms"))
     return {
-        "throughput": _throughput(by_step),
+        "throughput": _throughput(by_step, wall_s(measured)),
         "phases": _phases(by_step),
-        "step_ms": _spread([event["wall_ms"] for ranks in by_step for event in ranks.values()]),
-        "pipeline": _bubble([event for ranks in by_step for event in ranks.values()]),
+        "step_ms": _spread([event["wall_ms"] for event in events]),
+        "pipeline": {"bubble_share": _ratio(bubble_ms, schedule_ms)},
     }
 
 
@@ -48,7 +52,11 @@ def wall_s(steps: Sequence[Sequence[Event]]) -> float:
         steps: Events of each rank of any session.
     """
     by_step = rank_events_by_step([[event for event in rank if event.get("event", "step") == "step"] for rank in steps])
-    return _wall_s(by_step)
+    walls: dict[int, dict[float, float]] = {}
+    for number, ranks in enumerate(by_step):
+        for rank, event in ranks.items():
+            walls.setdefault(rank, {})[number] = event["wall_ms"]
+    return elapsed_s(walls.values())
 
 
 def is_measured(event: Event) -> bool:
@@ -65,23 +73,18 @@ def rank_events_by_step(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, E
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _wall_s(by_step: Sequence[Mapping[int, Event]]) -> float:
-    walls: dict[int, dict[float, float]] = {}
-    for number, ranks in enumerate(by_step):
-        for rank, event in ranks.items():
-            walls.setdefault(rank, {})[number] = event["wall_ms"]
-    return elapsed_s(walls.values())
-
-
-def _throughput(by_step: Sequence[Mapping[int, Event]]) -> dict[str, Any]:
-    seconds = _wall_s(by_step)
+def _throughput(by_step: Sequence[Mapping[int, Event]], seconds: float) -> dict[str, Any]:
     # One event for each data rank: its ranks (the stages of a pipeline) have the same samples.
     data = [
         event
         for ranks in by_step
         for event in {event.get("data_rank", rank): event for rank, event in ranks.items()}.values()
     ]
-    samples, tokens, padded = (_total(data, name) for name in ("num_samples", "num_tokens", "num_padded_tokens"))
+    totals: list[float | None] = []
+    for name in ("num_samples", "num_tokens", "num_padded_tokens"):
+        values = [event[name] for event in data]
+        totals.append(None if None in values else sum(values))
+    samples, tokens, padded = totals
     padding = None if tokens is None or padded is None else padded - tokens
     return {
         "samples_per_s": _ratio(samples, seconds),
@@ -116,18 +119,6 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
         return {"median": None, "p10": None, "p90": None}
     p10, middle, p90 = np.percentile(values, [10, 50, 90])
     return {"median": float(middle), "p10": float(p10), "p90": float(p90)}
-
-
-def _bubble(events: Sequence[Event]) -> dict[str, float | None]:
-    pipelined = [event for event in events if "schedule_ms" in event]
-    waited = sum(event["bubble_ms"] for event in pipelined)
-    return {"bubble_share": _ratio(waited, sum(event["schedule_ms"] for event in pipelined))}
-
-
-def _total(events: Sequence[Event], name: str) -> float | None:
-    """Return the sum of a value over events; None if one of them does not have it."""
-    values = [event[name] for event in events]
-    return None if None in values else sum(values)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

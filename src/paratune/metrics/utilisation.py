@@ -26,8 +26,10 @@ def utilisation(events: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
         kind, interval_s, num_samples, mean, p10, p90 (weighted by the samples' time), machine_mean, devices, energy_j,
         energy_source, reason; None where unknown.
     """
-    sampler_by_rank = {rank: _select(rank_events, "sampler") for rank, rank_events in events.items()}
-    samples = {rank: _select(rank_events, "sample") for rank, rank_events in events.items()}
+    sampler_by_rank, samples = (
+        {rank: [event for event in rank_events if event["event"] == kind] for rank, rank_events in events.items()}
+        for kind in ("sampler", "sample")
+    )
     sampler_events = list(chain.from_iterable(sampler_by_rank.values()))
     kinds = {event["kind"] for event in sampler_events} - {None}
     reasons = [str(event["reason"]) for event in sampler_events if event.get("reason")]
@@ -44,14 +46,18 @@ def utilisation(events: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
     if sampler_events and not busy and not reasons:
         reasons.append("no sample: the steps after warm-up and profiler took less time than one interval")
     usable = busy if len(kinds) == 1 else []
+    quantiles: list[float | None] = [None, None]
+    if usable:
+        values, weights = ([sample[key] for sample in usable] for key in ("utilisation", "seconds"))
+        quantiles = np.quantile(values, [0.1, 0.9], weights=weights, method="inverted_cdf").tolist()
     energy_j, source, why = _energy(events, sampler_by_rank, samples)
     return {
         "kind": kinds.pop() if len(kinds) == 1 else None,
         "interval_s": sampler_events[-1]["interval_s"] if sampler_events else None,
         "num_samples": len(usable),
         "mean": _mean(usable, "utilisation"),
-        "p10": _quantile(usable, 0.1),
-        "p90": _quantile(usable, 0.9),
+        "p10": quantiles[0],
+        "p90": quantiles[1],
         "machine_mean": _mean(all_counted, "machine"),
         "devices": [
             _device(rank, sampler_by_rank[rank][-1], samples[rank], counted[rank])
@@ -62,10 +68,6 @@ def utilisation(events: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
         "energy_source": source,
         "reason": "; ".join(dict.fromkeys([*reasons, *why])) or None,
     }
-
-
-def _select(events: Sequence[Event], name: str) -> list[Event]:
-    return [event for event in events if event["event"] == name]
 
 
 def _device(rank: int, facts: Event, samples: Sequence[Event], counted: Sequence[Event]) -> dict[str, Any]:
@@ -101,11 +103,7 @@ def _energy(
         total += sum(sample["energy_j"] for sample in known)
         sources_used |= sources
     if not sources_used:
-        return (
-            None,
-            None,
-            ["energy: no recorded rank measures the energy of its machine"] if sampler_by_rank else [],
-        )
+        return None, None, ["energy: no recorded rank measures the energy of its machine"] if sampler_by_rank else []
     return total, next(source for source in _SOURCES if source in sources_used), []
 
 
@@ -124,10 +122,3 @@ def _mean(samples: Iterable[Event], key: str) -> float | None:
     known = [sample for sample in samples if sample.get(key) is not None]
     seconds = sum(sample["seconds"] for sample in known)
     return sum(sample[key] * sample["seconds"] for sample in known) / seconds if seconds > 0 else None
-
-
-def _quantile(samples: Sequence[Event], share: float) -> float | None:
-    if not samples:
-        return None
-    values, weights = ([sample[key] for sample in samples] for key in ("utilisation", "seconds"))
-    return float(np.quantile(values, share, weights=weights, method="inverted_cdf"))

@@ -23,7 +23,7 @@ TASKS: Final[dict[str, str]] = {
     "embedding": "paratune.tasks.embedding:EmbeddingRecipe",
     "mlm": "paratune.tasks.masked_lm:MaskedLMRecipe",
     "multi_label": "paratune.tasks.sequence:MultiLabelRecipe",
-    "multiple_choice": "paratune.tasks.choices:MultipleChoiceRecipe",
+    "multiple_choice": "paratune.tasks.sequence:MultipleChoiceRecipe",
     "ordinal": "paratune.tasks.sequence:OrdinalRecipe",
     "regression": "paratune.tasks.sequence:RegressionRecipe",
     "qa": "paratune.tasks.question_answering:QuestionAnsweringRecipe",

@@ -1,69 +1,21 @@
 """Constant baselines: the scores of the same answer for every sample.
 
-Dimensions: `N` samples, `C` classes, `K` outputs.
+Dimensions: `N` samples, `K` choices.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from paratune.config.glue import headline_metrics
-from paratune.config.task_sections import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask, Task
+from paratune.config.task_sections import MultipleChoiceTask, QuestionAnsweringTask, Task
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
 from paratune.records.constant import CONSTANT, LABEL_DEVIATION, compare_with_constant
 from paratune.tasks.protocol import TaskRecipe
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class ConstantAnswer:
-    """One answer for all samples."""
-
-    predicts: str
-    value: str | float
-    """Name of a class, or a number."""
-    outputs: Array
-    """(K,): the outputs of a model that gives this answer."""
-    loss: Callable[[Array], float]
-    """From the labels of a split, (N,), to the mean loss; infinite where a class does not occur in training."""
-
-
-def _majority(labels: Array, names: list[str]) -> ConstantAnswer:
-    counts = np.bincount(labels, minlength=len(names))
-    with np.errstate(divide="ignore"):
-        shares = np.log(counts / counts.sum())
-    return ConstantAnswer(
-        "majority class", names[int(counts.argmax())], shares, lambda split_labels: float(-shares[split_labels].mean())
-    )
-
-
-def _mean(labels: Array, names: list[str]) -> ConstantAnswer:
-    mean = float(labels.mean(dtype=np.float64))
-    return ConstantAnswer(
-        "training mean",
-        mean,
-        np.array([mean]),
-        lambda split_labels: float(np.square(split_labels.astype(float) - mean).mean()),
-    )
-
-
-def _median(labels: Array, names: list[str]) -> ConstantAnswer:
-    median = int(np.median(labels))
-    # Certain answers to "is it above class k?"; their loss says nothing.
-    outputs = np.where(np.arange(len(names) - 1) < median, 20.0, -20.0)
-    return ConstantAnswer("median class", names[median], outputs, lambda split_labels: np.inf)
-
-
-CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
-    "classification": _majority,
-    "ordinal": _median,
-    "regression": _mean,
-}
-"""By kind of task: from the labels of the training set and the names of classes to the constant answer."""
 
 
 def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
@@ -85,22 +37,38 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
     """
     if isinstance(recipe.task, QuestionAnsweringTask):
         return _no_answer(recipe.task, splits) if recipe.task.unanswerable else None
-    train = splits["train"].labels
+    train, names = splits["train"].labels, recipe.names
+    value: str | float
     if isinstance(recipe.task, MultipleChoiceTask):
         return _most_frequent_place(recipe, splits)
-    if train is None or kind not in CONSTANTS:
+    if train is None or kind not in ("classification", "ordinal", "regression"):
         return None
-    constant = CONSTANTS[kind](train, recipe.names)
-    has_loss = getattr(recipe.task, "loss", None) is None
-    if isinstance(recipe.task, ClassificationTask):
-        has_loss = has_loss and recipe.task.has_plain_loss
+    if kind == "classification":
+        counts = np.bincount(train, minlength=len(names))
+        with np.errstate(divide="ignore"):
+            outputs = np.log(counts / counts.sum())
+        predicts, value = "majority class", names[int(counts.argmax())]
+    elif kind == "ordinal":
+        median = int(np.median(train))
+        # Certain answers to "is it above class k?"; their loss means nothing.
+        outputs = np.where(np.arange(len(names) - 1) < median, 20.0, -20.0)
+        predicts, value = "median class", names[median]
+    else:
+        mean = float(train.mean(dtype=np.float64))
+        predicts, value, outputs = "training mean", mean, np.array([mean])
+    has_loss = getattr(recipe.task, "loss", None) is None and getattr(recipe.task, "has_plain_loss", True)
     scores = {}
     for name, split in splits.items():
-        if name != "train" and split.labels is not None:
-            outputs = np.tile(constant.outputs, (len(split.labels), 1))
-            loss = constant.loss(split.labels) if has_loss else np.inf
-            scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
-    return {"predicts": constant.predicts, "value": constant.value, "scores": scores}
+        if name == "train" or split.labels is None:
+            continue
+        loss = np.inf  # also where a class does not occur in training
+        if has_loss and kind == "classification":
+            loss = float(-outputs[split.labels].mean())
+        elif has_loss and kind == "regression":
+            loss = float(np.square(split.labels.astype(float) - outputs[0]).mean())
+        found = recipe.scores(split, np.tile(outputs, (len(split.labels), 1)))
+        scores[name] = {**found, "loss": loss if np.isfinite(loss) else None}
+    return {"predicts": predicts, "value": value, "scores": scores}
 
 
 def outcome_record(

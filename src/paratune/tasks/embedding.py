@@ -61,12 +61,9 @@ class EmbeddingRecipe(TaskRecipe):
             if samples.labels is not None:
                 low, high = float(samples.labels.min()), float(samples.labels.max())
                 if low == high:
-                    raise DataError(
-                        f"{source}: all scores are {low:g}; set task.score_range, the scores of the cosines 0 and 1",
-                        code="data.scores_equal",
-                        source=source,
-                        value=low,
-                    )
+                    remedy = "set task.score_range, the scores of the cosines 0 and 1"
+                    message = f"{source}: all scores are {low:g}; {remedy}"
+                    raise DataError(message, code="data.scores_equal", source=source, value=low)
                 self._task = self._task.model_copy(update={"score_range": [low, high]})
         return parts
 
@@ -96,7 +93,14 @@ class EmbeddingRecipe(TaskRecipe):
             ConfigError: The folder has modules of sentence-transformers that are not supported, the model has an
                 encoder and a decoder, or it cannot be loaded.
         """
-        self._check_modules(model, warns=not head_must_exist)
+        modules, given = read_modules(Path(locate(model.name))), (self._task.pooling, self._task.normalize)
+        is_new = not model.from_scratch and not head_must_exist
+        if is_new and modules is not None and given != (modules.pooling, modules.normalize):
+            log.warning(
+                "%s was trained with task.pooling: %s and task.normalize: %s, and the configuration has %s and %s",
+                *(model.name, modules.pooling, str(modules.normalize).lower(), given[0], str(given[1]).lower()),
+                extra=coded("model.other_pooling", name=model.name),
+            )
         if getattr(load_config(model), "is_encoder_decoder", False):
             raise ConfigError(
                 f"model.name: {model.name} has an encoder and a decoder; embeddings are from models that are only an "
@@ -106,22 +110,6 @@ class EmbeddingRecipe(TaskRecipe):
                 name=model.name,
             )
         return super().load_model(model, *arguments, head_must_exist=head_must_exist, **options)
-
-    def _check_modules(self, model: ModelOptions, *, warns: bool) -> None:
-        """Warn where the pooling is not the one with which the vectors of the folder were trained."""
-        modules = read_modules(Path(locate(model.name)))
-        given = self._task.pooling, self._task.normalize
-        if modules is None or model.from_scratch or given == (modules.pooling, modules.normalize) or not warns:
-            return
-        log.warning(
-            "%s was trained with task.pooling: %s and task.normalize: %s, and the configuration has %s and %s",
-            model.name,
-            modules.pooling,
-            str(modules.normalize).lower(),
-            given[0],
-            str(given[1]).lower(),
-            extra=coded("model.other_pooling", name=model.name),
-        )
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
         """Return the collator; labels are scores from 0 to 1, labels 0 and 1, or (N, K) the numbers of texts."""

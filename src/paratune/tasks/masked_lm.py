@@ -42,11 +42,8 @@ class MaskedLMRecipe(TaskRecipe):
             store = make_windows(samples, options, task.windows, whole_words=task.whole_words, source=source)
             if not store.row_values["num_maskable"].any():
                 special = options.tokenizer.unk_token or options.tokenizer.mask_token
-                raise DataError(
-                    f"{source}: all tokens are special tokens, such as {special}: no token can be hidden",
-                    code="data.no_tokens",
-                    source=source,
-                )
+                message = f"{source}: all tokens are special tokens, such as {special}: no token can be hidden"
+                raise DataError(message, code="data.no_tokens", source=source)
         else:
             samples, store = make_questions(samples, options, source=source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))

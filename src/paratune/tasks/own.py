@@ -107,19 +107,14 @@ class OwnRecipe(TaskRecipe):
         return Objective(partial(_row_losses, self), row_outputs=partial(_outputs, self))
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
-        """Return `compute_scores` with the names own_NAME.
-
-        Raises:
-            ConfigError: It raises an error, or returns other names than `task.scores`.
-        """
-        key, wanted = RECIPE_KEY, self._task.scores
+        """Return `compute_scores` with the names own_NAME."""
+        wanted = self._task.scores
         with _errors(self, "compute_scores"):
             found = dict(self.compute_scores(split, outputs))
             values = {OWN_PREFIX + name: None if value is None else float(value) for name, value in found.items()}
         if sorted(found) != sorted(wanted):
-            raise wrong_result(
-                f"{self._task.recipe}.compute_scores", key, f"{sorted(found)}", f"the names of task.scores: {wanted}"
-            )
+            where, expected = f"{self._task.recipe}.compute_scores", f"the names of task.scores: {wanted}"
+            raise wrong_result(where, RECIPE_KEY, f"{sorted(found)}", expected)
         return {OWN_PREFIX + name: values[OWN_PREFIX + name] for name in wanted}
 
     def prediction_names(self) -> list[str]:
@@ -132,11 +127,7 @@ class OwnRecipe(TaskRecipe):
         return dict(zip(self.prediction_names(), outputs.T, strict=True))
 
     def check_names(self, num_outputs: int) -> None:
-        """Check that `prediction_names` has a name for each output of a sample.
-
-        Raises:
-            ConfigError: It has another number of names.
-        """
+        """Raise a `ConfigError` where `prediction_names` does not have a name for each output of a sample."""
         names = self.prediction_names()
         if len(names) != num_outputs:
             wanted = f"a name for each of the {num_outputs} outputs of a sample, or override prediction_columns"
@@ -155,12 +146,8 @@ def make_own_recipe(task: OwnTask) -> TaskRecipe:
     """
     recipe = call_own_code(OwnCode.model_construct(function=task.recipe, options=task.options), RECIPE_KEY, task)
     if TaskRecipe not in type(recipe).__mro__:
-        raise wrong_result(
-            task.recipe,
-            RECIPE_KEY,
-            f"an object of type {type(recipe).__name__}",
-            "an object of a subclass of OwnRecipe",
-        )
+        returned = f"an object of type {type(recipe).__name__}"
+        raise wrong_result(task.recipe, RECIPE_KEY, returned, "an object of a subclass of OwnRecipe")
     made: TaskRecipe = recipe
     for method in _GUARDED & set(dir(type(made))):
         setattr(made, method, partial(_guarded, made, method))

@@ -46,10 +46,8 @@ def own_score(metric: OwnMetric, predictions: Array, labels: Array) -> float | N
         MissingDependency: It is a module of `evaluate`, which is not installed.
     """
     name = str(metric.function or metric.evaluate)
-    call = (
-        f"{metric.input} {predictions.shape} of {predictions.dtype}, labels {labels.shape} of {labels.dtype}, and the "
-        "options"
-    )
+    given = f"{metric.input} {predictions.shape} of {predictions.dtype}"
+    call = f"{given}, labels {labels.shape} of {labels.dtype}, and the options"
     with own_code_errors(name, METRICS_KEY, call=call):
         # Copies: a metric that changes its arguments in place must not change saved predictions and other scores.
         result = _result(metric, predictions.copy(), labels.copy())
@@ -80,15 +78,11 @@ def _number(metric: OwnMetric, name: str, result: Any) -> float | None:
         entry = metric.entry if metric.entry is not None else next(iter(result)) if len(result) == 1 else None
         if entry not in result:
             entries = ", ".join(map(str, result))
-            what = (
-                f"entry: {metric.entry} is not in the result of {name}" if entry else f"{name} returned several values"
-            )
-            raise ConfigError(
-                f"{METRICS_KEY}: {what}; set entry to one of: {entries}",
-                code="own_code.wrong_result",
-                key=METRICS_KEY,
-                value=name,
-            )
+            what = f"{name} returned several values"
+            if entry:
+                what = f"entry: {entry} is not in the result of {name}"
+            message = f"{METRICS_KEY}: {what}; set entry to one of: {entries}"
+            raise ConfigError(message, code="own_code.wrong_result", key=METRICS_KEY, value=name)
         value = result[entry]
     elif metric.entry is not None:
         raise _wrong(name, result, f"; entry: {metric.entry} needs a mapping")
@@ -106,10 +100,6 @@ def _number(metric: OwnMetric, name: str, result: Any) -> float | None:
 def _wrong(name: str, value: Any, more: str = "") -> ConfigError:
     shape = getattr(value, "shape", None)
     returned = type(value).__name__ + ("" if shape is None else f" {tuple(shape)}")
-    return ConfigError(
-        f"{METRICS_KEY}: {name} returned {returned}{more}; return one number, None where it is undefined, or a mapping "
-        "of numbers",
-        code="own_code.wrong_result",
-        key=METRICS_KEY,
-        value=name,
-    )
+    wanted = "one number, None where it is undefined, or a mapping of numbers"
+    message = f"{METRICS_KEY}: {name} returned {returned}{more}; return {wanted}"
+    return ConfigError(message, code="own_code.wrong_result", key=METRICS_KEY, value=name)

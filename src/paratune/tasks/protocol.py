@@ -64,13 +64,7 @@ class TaskRecipe(Protocol):
         return
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
-        """Return the samples of a table.
-
-        Args:
-            table: From `read_table`.
-            options: Tokenizer and limits.
-            how: Other values of `paratune.data.columns.TableReader`.
-        """
+        """Return the samples of a table from `read_table`; `how` are values of `paratune.data.columns.TableReader`."""
         return select(TableReader(table, **how), self.task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
@@ -112,10 +106,7 @@ class TaskRecipe(Protocol):
         missing: Missing,
         require_labels: bool,
     ) -> Split:
-        """Return one file as a split, to evaluate or predict with a trained model.
-
-        `source` names the file in messages; `table` is from `read_table`. See `paratune.data.columns.TableReader` for
-        `columns`, `missing` and `require_labels`.
+        """Return one file as a split, to evaluate or predict with a trained model; arguments as in `TableReader`.
 
         Raises:
             ConfigError: The task cannot use the tokenizer.
@@ -163,10 +154,7 @@ class TaskRecipe(Protocol):
         return []
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
-        """Return the recipe for a trained model, with options chosen on its validation set.
-
-        `validation` is this split, if there is one, and the outputs of the kept model for it.
-        """
+        """Return the recipe for a trained model, with options chosen by its outputs for the validation set, if any."""
         return self
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:

@@ -70,15 +70,9 @@ class QuestionAnsweringRecipe(TaskRecipe):
 
         Positions of answers matter for what is learned: they must be right in the training data alone.
         """
-        parts = {
-            name: (
-                source,
-                drop_misplaced(samples, missing, source=source)
-                if name == "train"
-                else place_answers(samples, source=source),
-            )
-            for name, (source, samples) in parts.items()
-        }
+        for name, (source, samples) in parts.items():
+            place = partial(drop_misplaced, missing=missing) if name == "train" else place_answers
+            parts = parts | {name: (source, place(samples, source=source))}
         if self._task.unanswerable is None:
             deciding = [parts[name] for name in ("train", "validation") if name in parts] or [*parts.values()]
             has_unanswerable = any(not gold for _, samples in deciding for gold in samples.answers or ())
@@ -92,11 +86,8 @@ class QuestionAnsweringRecipe(TaskRecipe):
         """Return the windows of the contexts of questions."""
         if samples.file_index is not None and samples.ids is not None and len(set(samples.ids)) < len(samples.ids):
             twice, _ = Counter(samples.ids).most_common(1)[0]
-            raise DataError(
-                f"{source}: the id {twice} is in several files; change it in all but one of them",
-                code="data.id_twice",
-                source=source,
-            )
+            message = f"{source}: the id {twice} is in several files; change it in all but one of them"
+            raise DataError(message, code="data.id_twice", source=source)
         return tokenize_windows(samples, options, self._task.stride, source=source)
 
     def make_head(self) -> Head:
@@ -119,6 +110,8 @@ class QuestionAnsweringRecipe(TaskRecipe):
 
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
         warnings: list[CodedWarning] = []
+        train = splits.get("train")
+        known = set(train.samples.text_pairs or ()) if train is not None else set()
         for split in splits.values():
             positions, answers = self._positions(split), split.samples.answers
             assert positions is not None
@@ -135,7 +128,16 @@ class QuestionAnsweringRecipe(TaskRecipe):
                     "example of a question without an answer"
                 )
                 warnings.append((message, coded("data.all_answered", split=split.name)))
-        return warnings + _shared_contexts(splits)
+            num_known = 0 if split is train else sum(context in known for context in split.samples.text_pairs or ())
+            if num_known:  # the model may have learned their answers
+                message = (
+                    f"{num_known} of {split.num_rows} questions of {split.name} "
+                    f"({format_share(num_known / split.num_rows)}) are about a context that is also in train; "
+                    "data.split.group_by: context keeps them apart"
+                )
+                facts = coded("data.contexts_shared", split=split.name, num_rows=num_known)
+                warnings.append((message, facts))
+        return warnings
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
         if not self._task.unanswerable or self._task.null_threshold is not None:
@@ -230,21 +232,3 @@ class QuestionAnsweringRecipe(TaskRecipe):
         answers, raw = self._best_answers(split, outputs)
         threshold = self._threshold(answers, raw) if self._task.unanswerable else None
         write_answers(folder, split, outputs, answers, raw, self._chosen(answers, raw), threshold)
-
-
-def _shared_contexts(splits: Mapping[str, Split]) -> list[CodedWarning]:
-    """Return a warning for each split with contexts that are also in train: the model may have learned the answers."""
-    train = splits.get("train")
-    known = set(train.samples.text_pairs or ()) if train is not None else set()
-    warnings = []
-    for split in splits.values():
-        if split is train:
-            continue
-        count = sum(context in known for context in split.samples.text_pairs or ())
-        if count:
-            message = (
-                f"{count} of {split.num_rows} questions of {split.name} ({format_share(count / split.num_rows)}) are "
-                "about a context that is also in train; data.split.group_by: context keeps them apart"
-            )
-            warnings.append((message, coded("data.contexts_shared", split=split.name, num_rows=count)))
-    return warnings

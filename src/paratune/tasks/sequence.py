@@ -1,16 +1,26 @@
-"""The recipes of tasks with one answer for each text or pair of texts: one class, several classes, a rank, a number.
+"""The recipes of tasks with one answer for each text: one class, several classes, a rank, a number, a choice.
 
-Dimensions: `N` samples, `C` classes.
+Dimensions: `N` samples, `C` classes, `K` most choices of a question.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from string import ascii_uppercase
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
-from paratune.config.task_sections import ClassificationTask, MultiLabelTask, OrdinalTask, RegressionTask, Task
-from paratune.data.columns import Missing, Samples
+from paratune.config.task_sections import (
+    ClassificationTask,
+    MultiLabelTask,
+    MultipleChoiceTask,
+    OrdinalTask,
+    RegressionTask,
+    Task,
+)
+from paratune.data.choices import choice_names, select_choices, tokenize_choices
+from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
 from paratune.data.loader import Collator
@@ -18,11 +28,11 @@ from paratune.data.text_windows import tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
-from paratune.metrics.classification import classification_scores, confusion, multi_label_scores
+from paratune.metrics.classification import choice_scores, classification_scores, confusion, multi_label_scores
 from paratune.metrics.regression import grade_scale, ordinal_scores, regression_scores, training_grades
 from paratune.models.load import Head
 from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
-from paratune.models.task_model import TaskModel, set_output_bias
+from paratune.models.task_model import TaskModel, freeze_output_bias, set_output_bias
 from paratune.records.predictions import (
     NumberScale,
     joined_names,
@@ -32,12 +42,13 @@ from paratune.records.predictions import (
     predicted_sets,
     prediction_columns,
     prediction_names,
+    softmax,
 )
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
 class SequenceRecipe(TaskRecipe):
-    """What the recipes of this module have in common."""
+    """What the recipes of this module have in common, except that of multiple choice."""
 
     _task: ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask
     problem_type: ClassVar[str]
@@ -240,6 +251,68 @@ class RegressionRecipe(SequenceRecipe):
 
     def label_column(self, labels: Outputs) -> Any:
         return labels.astype(np.float64)
+
+
+class MultipleChoiceRecipe(TaskRecipe):
+    """Recipe of one right choice among several for each text, at most K."""
+
+    _task: MultipleChoiceTask
+    """Once data was read, with the format of its labels."""
+    _choice_names: list[str] | None = None
+
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
+        reader = TableReader(table, **how)
+        samples, label_format = select_choices(reader, self._task)
+        # Files are read in the order train, validation, test: all have the format of the training data.
+        self._task = self._task.model_copy(update={"label_format": label_format})
+        self._choice_names = choice_names(reader.columns)
+        return samples
+
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        """Return the tokens of questions: a sequence for each choice."""
+        return tokenize_choices(samples, options, source=source)
+
+    def make_head(self) -> Head:
+        return Head("AutoModelForMultipleChoice")  # it has one output for each sequence
+
+    def load_model(self, *arguments: Any, **options: Any) -> TaskModel:
+        model = super().load_model(*arguments, **options)
+        freeze_output_bias(model)
+        return model
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
+        most_choices = int(split.store.num_sequences.max())
+        return Collator(split.store, split.labels, tokenizer.pad_token_id, row_size=most_choices)
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        return choice_scores(outputs, _labels(split))
+
+    def prediction_names(self) -> list[str]:
+        return ["prediction", "scores"]
+
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the predicted choice in the format of the labels, and the list of the probabilities of the choices."""
+        counts = split.store.num_sequences.tolist()
+        shares = [row[:count].tolist() for row, count in zip(softmax(outputs), counts, strict=True)]
+        return {"prediction": self._shown(split, outputs.argmax(axis=1)), "scores": shares}
+
+    def _shown(self, split: Split, places: Outputs) -> list[Any]:
+        """Return the choices at these places, (N,), in the format of the labels; the index where no label was read."""
+        how, choices = self._task.label_format or "index", split.samples.choices
+        assert choices is not None
+        if how == "text":
+            return [row[place] for row, place in zip(choices, places.tolist(), strict=True)]
+        if how == "name" and self._choice_names is not None:
+            return [self._choice_names[place] for place in places.tolist()]
+        if how == "letter":
+            # A to Z, then AA, AB and so on; labels have single letters.
+            letters = ["", *ascii_uppercase]
+            return [letters[place // 26] + ascii_uppercase[place % 26] for place in places.tolist()]
+        return [place + (how == "number") for place in places.tolist()]
+
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        known = {} if split.labels is None else {"label": self._shown(split, split.labels)}
+        return known | self.prediction_columns(split, outputs, tokenizer)
 
 
 def _labels(split: Split) -> Any:

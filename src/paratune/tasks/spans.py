@@ -165,9 +165,9 @@ def write_answers(
     chosen: Sequence[str],
     threshold: float | None,
 ) -> None:
-    """Write the files of a split of questions, from the row outputs by window and the best answer of each question.
+    """Write the files of a split of questions: a table, and SQuAD's layouts (predictions, n-best lists, null odds).
 
-    `raw` are the scores of these answers, None without gold answers. `chosen`, (N,), are the predicted answers: the
+    `raw` are the scores of the best answers, None without gold answers. `chosen`, (N,), are the predicted answers: the
     empty text where the null odds are above `threshold`, which is None where every question is answered.
     """
     ids, golds = question_ids(split), split.samples.answers

@@ -87,14 +87,12 @@ class FittedTfidf:
         Raises:
             CheckpointError: A file cannot be written.
         """
-        vectorizer = self.vectorizer
+        vectorizer, parameters = self.vectorizer, self.vectorizer.get_params()
+        names = ("lowercase", "token_pattern", "ngram_range", "sublinear_tf", "norm")
         settings = {
             "schema_version": SCHEMA_VERSION,
             "estimator": type(self.estimator).__name__,
-            **{
-                key: vectorizer.get_params()[key]
-                for key in ("lowercase", "token_pattern", "ngram_range", "sublinear_tf", "norm")
-            },
+            **{name: parameters[name] for name in names},
             "mean": self.mean,
             "classes": None if self.mean is not None else self.estimator.classes_.tolist(),
             "vocabulary": vectorizer.get_feature_names_out().tolist(),
@@ -111,11 +109,8 @@ class FittedTfidf:
                 {key: np.ascontiguousarray(array) for key, array in tensors.items()}, folder / "tfidf.safetensors"
             )
         except OSError as error:
-            raise CheckpointError(
-                f"{folder} cannot be written: {error.strerror or error}; free space there",
-                code="run.not_writable",
-                path=folder,
-            ) from error
+            message = f"{folder} cannot be written: {error.strerror or error}; free space there"
+            raise CheckpointError(message, code="run.not_writable", path=folder) from error
 
 
 def texts_with_pairs(samples: Samples) -> list[str]:
@@ -125,18 +120,39 @@ def texts_with_pairs(samples: Samples) -> list[str]:
     return [f"{text}\n{pair}" for text, pair in zip(samples.texts, samples.text_pairs, strict=True)]
 
 
-@dataclass(frozen=True)
 class TfidfFitter:
     """The features of the training rows, on which estimators are fitted."""
 
-    options: TfidfOptions
-    vectorizer: Any
-    features: Any
-    """(N, V), sparse."""
-    labels: Array
-    """(N,): float targets or int64 class ids."""
-    num_classes: int
-    seed: int
+    def __init__(
+        self, options: TfidfOptions, texts: Sequence[str], labels: Array, *, num_classes: int, seed: int
+    ) -> None:
+        """Learn the words of the training rows and their idf.
+
+        Args:
+            options: Those of the configuration.
+            texts: Training rows, (N,).
+            labels: Their float targets or int64 class ids, (N,).
+            num_classes: C, or 0 for a number.
+            seed: Of the order of rows in support vector machines.
+
+        Raises:
+            DataError: No word occurs in enough rows.
+
+        Source: sklearn.feature_extraction.text.TfidfVectorizer, with sublinear term frequencies (1 + log tf).
+        """
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self._options, self._labels, self._num_classes, self._seed = options, labels, num_classes, seed
+        self._vectorizer = TfidfVectorizer(
+            ngram_range=(1, options.max_ngram),
+            min_df=options.min_rows,
+            max_features=options.max_features,
+            sublinear_tf=True,
+        )
+        try:
+            self._features = self._vectorizer.fit_transform(texts)
+        except ValueError as error:
+            raise _fit_error(error) from error
 
     def fit(self, c: float) -> FittedTfidf:
         """Fit with one value of C.
@@ -145,55 +161,26 @@ class TfidfFitter:
             DataError: scikit-learn cannot fit the rows, for example where all have one class.
         """
         from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression, Ridge
+        from sklearn.svm import LinearSVC, LinearSVR
 
-        mean = None if self.num_classes else float(self.labels.mean(dtype=np.float64))
-        targets = self.labels if mean is None else self.labels.astype(np.float64) - mean
-        estimator = _estimator(self.options.estimator, is_number=mean is not None, c=c, seed=self.seed)
+        mean = None if self._num_classes else float(self._labels.mean(dtype=np.float64))
+        targets = self._labels if mean is None else self._labels.astype(np.float64) - mean
+        if self._options.estimator == "svm":
+            kind = LinearSVC if mean is None else LinearSVR
+            estimator = kind(C=c, max_iter=_MAX_ITERATIONS, random_state=self._seed)
+        elif mean is None:
+            estimator = LogisticRegression(C=c, max_iter=_MAX_ITERATIONS)
+        else:
+            estimator = Ridge(alpha=1 / (2 * c))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
             try:
-                estimator.fit(self.features, targets)
+                estimator.fit(self._features, targets)
             except ValueError as error:
                 raise _fit_error(error) from error
         converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-        return FittedTfidf(self.vectorizer, estimator, mean, self.num_classes, converged)
-
-
-def tfidf_fitter(
-    options: TfidfOptions, texts: Sequence[str], labels: Array, *, num_classes: int, seed: int
-) -> TfidfFitter:
-    """Return a fitter with the words of the training rows and their idf; arguments as in `TfidfFitter`.
-
-    `texts` and `labels` are those of the training rows, (N,); `num_classes` is C, or 0 for a number; `seed` is that of
-    the order of rows in support vector machines.
-
-    Raises:
-        DataError: No word occurs in enough rows.
-
-    Source: sklearn.feature_extraction.text.TfidfVectorizer, with sublinear term frequencies (1 + log tf).
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(
-        ngram_range=(1, options.max_ngram),
-        min_df=options.min_rows,
-        max_features=options.max_features,
-        sublinear_tf=True,
-    )
-    try:
-        features = vectorizer.fit_transform(texts)
-    except ValueError as error:
-        raise _fit_error(error) from error
-    return TfidfFitter(options, vectorizer, features, labels, num_classes, seed)
-
-
-def _estimator(kind: str, *, is_number: bool, c: float, seed: int) -> Any:
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.svm import LinearSVC, LinearSVR
-
-    if kind == "svm":
-        return (LinearSVR if is_number else LinearSVC)(C=c, max_iter=_MAX_ITERATIONS, random_state=seed)
-    return Ridge(alpha=1 / (2 * c)) if is_number else LogisticRegression(C=c, max_iter=_MAX_ITERATIONS)
+        return FittedTfidf(self._vectorizer, estimator, mean, self._num_classes, converged)
 
 
 def _fit_error(error: ValueError) -> DataError:

@@ -1,6 +1,6 @@
 """The recipe of token classification: a tag for each word, such as named entities or parts of speech."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -108,15 +108,11 @@ class TokenClassificationRecipe(TaskRecipe):
 
     def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         """Return the tags of each sentence as text, and where they are known the true tags and `COUNTS`."""
-        outputs = np.nan_to_num(outputs, nan=-1.0)
-        columns: dict[str, Any] = {"prediction": list(map(_joined, self._predicted(split, outputs)))}
+        # A word without a token has "_", as CoNLL-U writes it.
+        predicted = self._predicted(split, np.nan_to_num(outputs, nan=-1.0))
+        columns: dict[str, Any] = {"prediction": [" ".join(tag or "_" for tag in tags) for tags in predicted]}
         if split.samples.tags is None:
             return columns
-        tagged = self._tagged(split, outputs)
+        tagged = self._tagged(split, np.nan_to_num(outputs, nan=-1.0))
         counts = dict(zip(COUNTS, sentence_counts(tagged).T, strict=True))
-        return {"label": list(map(_joined, tagged.true)), **columns, **counts}
-
-
-def _joined(tags: Sequence[str | None]) -> str:
-    """Return tags separated by spaces; "_" for a word without a token, as CoNLL-U writes it."""
-    return " ".join("_" if tag is None else tag for tag in tags)
+        return {"label": [" ".join(tags) for tags in tagged.true], **columns, **counts}

@@ -25,7 +25,7 @@ from paratune.processes.progress import RankProgress, working
 from paratune.records.run_folder import Mode, take_folder
 from paratune.tasks.baseline import constant_baseline
 from paratune.tasks.own_metrics import own_scores
-from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs, tfidf_fitter
+from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.evaluations import sliced_scores
@@ -104,7 +104,7 @@ def choose(prepared: Prepared, options: TfidfOptions, stop: StopRequest) -> Chos
     assert train.labels is not None
     metric = config.evaluate.best or headline_metrics(config.task)[0]
     with working("learn the words of the training rows"):
-        fitter = tfidf_fitter(
+        fitter = TfidfFitter(
             options,
             texts_with_pairs(train.samples),
             train.labels,

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from paratune.commands.confusion import confusion_view
+from paratune.commands.infer import confusion_view
 from paratune.records.confusion import read_confusion
 
 

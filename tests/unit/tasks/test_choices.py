@@ -1,5 +1,7 @@
 """The recipe of multiple choice, compared with transformers' model and loss."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -15,7 +17,7 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
-from paratune.tasks import choices, make_recipe
+from paratune.tasks import make_recipe
 from paratune.tasks.baseline import constant_baseline
 
 TOKENIZER = tiny_tokenizer()
@@ -132,4 +134,5 @@ def test_transformers_loads_the_saved_model(tmp_path, model):
 
 
 def test_letters_of_more_than_26_choices():
-    assert [choices._letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "AA", "BA"]
+    split = SimpleNamespace(samples=SimpleNamespace(choices=[]))
+    assert recipe("letter")._shown(split, np.array([0, 25, 26, 52])) == ["A", "Z", "AA", "BA"]

@@ -17,6 +17,8 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from paratune.config.optional_sections import TfidfOptions
 from paratune.tasks.tfidf import ABSENT, texts_with_pairs, tfidf_fitter
+from paratune.config.baseline_sections import TfidfOptions
+from paratune.tasks.tfidf import ABSENT, TfidfFitter, texts_with_pairs
 
 RNG = np.random.default_rng(7)
 WORDS = ["good", "bad", "dull", "fine", "long", "short", "plot", "acting", "scene", "music", "light", "dark"]
@@ -29,7 +31,7 @@ TRAIN, REST = slice(0, 40), slice(40, 60)
 
 def fitter(labels, num_classes, **options):
     received = TfidfOptions(kind="tfidf", **options)
-    return tfidf_fitter(received, TEXTS[TRAIN], labels[TRAIN], num_classes=num_classes, seed=3)
+    return TfidfFitter(received, TEXTS[TRAIN], labels[TRAIN], num_classes=num_classes, seed=3)
 
 
 def sklearn_model(estimator, **options):
