@@ -1,7 +1,6 @@
 """`paratune.predict`: the rows of a file with the predictions of a model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -51,48 +50,17 @@ def predict(
         ParatuneError: The data, the model or a column is missing or invalid.
     """
     named = {"text": text, "text_pair": text_pair}
-    return predict_rows(model_name(model), data, named, batch_size, device, run_code=run_code).table()
+    rows, trained, split = read_rows(model_name(model), data, named, batch_size, device, run_code=run_code)
+    return predicted_table(rows, trained, split, apply(trained, split, batch_size).outputs)
 
 
-@dataclass(frozen=True)
-class PredictedRows:
-    """Rows, the model that was applied to them, and its outputs."""
+def read_rows(
+    model: str, data: "str | PathLike[str] | Sequence[str] | pyarrow.Table", named: Mapping[str, str | None],
+    batch_size: int, device: str, *, run_code: bool = False,
+) -> tuple["pyarrow.Table", Any, Any]:  # fmt: skip
+    """Return rows, the model, and its split with the rows that have a text; set up the log of this process.
 
-    rows: Any
-    """The Arrow table."""
-    trained: Any
-    split: Any
-    """The rows that have a text."""
-    evaluation: Any
-
-    def table(self) -> "pyarrow.Table":
-        """Return all rows with the columns of the predictions, null in rows without a prediction."""
-        import pyarrow as pa
-
-        table, trained = self.rows, self.trained
-        if not {trained.columns.id, ROW} & set(table.column_names):  # else a column of the file identifies its rows
-            table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
-        columns = trained.recipe.prediction_columns(self.split, self.evaluation.outputs, trained.tokenizer)
-        for name, values in columns.items():
-            table = table.append_column(name, _at_rows(values, self.split.samples.rows, table.num_rows))
-        return table
-
-
-def predict_rows(
-    model: str,
-    data: "str | PathLike[str] | Sequence[str] | pyarrow.Table",
-    named: Mapping[str, str | None],
-    batch_size: int,
-    device: str,
-    *,
-    check: Any = None,
-    run_code: bool = False,
-) -> PredictedRows:
-    """Apply a model to rows, and set up the log of this process.
-
-    Args:
-        named: Columns of the file, for models that do not record them.
-        check: Called with the model and its split before the model is applied.
+    `named` are columns of the file, for models that do not record them.
 
     Raises:
         DataError: A column has the name of a column of the predictions.
@@ -121,10 +89,19 @@ def predict_rows(
     if clashing:
         message = f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it"
         raise DataError(message, code="data.column_taken", source=source, columns=clashing)
-    if check is not None:
-        check(trained, split)
     warn_about_unknown_tokens(split)
-    return PredictedRows(table, trained, split, apply(trained, split, batch_size))
+    return table, trained, split
+
+
+def predicted_table(rows: "pyarrow.Table", trained: Any, split: Any, outputs: Any) -> "pyarrow.Table":
+    """Return all rows with the columns of the predictions, null in rows without a prediction."""
+    import pyarrow as pa
+
+    if not {trained.columns.id, ROW} & set(rows.column_names):  # else a column of the file identifies its rows
+        rows = rows.add_column(0, ROW, pa.array(range(rows.num_rows)))
+    for name, values in trained.recipe.prediction_columns(split, outputs, trained.tokenizer).items():
+        rows = rows.append_column(name, _at_rows(values, split.samples.rows, rows.num_rows))
+    return rows
 
 
 def _at_rows(values: Any, rows: Any, num_rows: int) -> "pyarrow.Array":

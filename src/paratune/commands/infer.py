@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from paratune.api.apply import apply
 from paratune.api.evaluate import EvaluationResult
 from paratune.api.evaluate import evaluate as evaluate_model
 from paratune.base.text import plain
@@ -146,24 +147,23 @@ def predict(
     """
     import numpy as np
 
-    from paratune.api.predict import predict_rows
+    from paratune.api.predict import predicted_table, read_rows
     from paratune.data.labels import first_rows
     from paratune.records.predictions import SUFFIXES, write_table
 
     check_output(output, overwrite=overwrite, suffixes=(*SUFFIXES, DOCUMENT_SUFFIX))
     is_document = output.suffix == DOCUMENT_SUFFIX
 
-    def check_document(trained: Any, split: Any) -> None:
-        if is_document and (reason := trained.recipe.document_problem(split)):
-            raise option_error("--output", output, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
-
     named = {"text": text, "text_pair": text_pair}
-    predicted = predict_rows(model, input, named, batch_size, device, check=check_document, run_code=run_code)
-    split, num_rows = predicted.split, predicted.rows.num_rows
+    rows, trained, split = read_rows(model, input, named, batch_size, device, run_code=run_code)
+    num_rows = rows.num_rows
+    if is_document and (reason := trained.recipe.document_problem(split)):
+        raise option_error("--output", output, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
+    outputs = apply(trained, split, batch_size).outputs
     if is_document:
-        write_json(output, predicted.trained.recipe.document(split, predicted.evaluation.outputs))
+        write_json(output, trained.recipe.document(split, outputs))
     else:
-        write_table(output, predicted.table())
+        write_table(output, predicted_table(rows, trained, split, outputs))
     without = np.setdiff1d(np.arange(num_rows), split.samples.rows).tolist()
     if json:
         print_json(

@@ -57,8 +57,8 @@ class Labeller:
     target: str
     task: Task
     columns: Columns
-    group_by: str | None
-    """Column by which the run grouped rows when it split its data."""
+    kept: Sequence[str]
+    """Columns of the input that the output keeps: texts, id, and the column by which the run grouped its rows."""
     samples: Samples
     """Rows of the input with a text."""
     outputs: Array
@@ -101,8 +101,8 @@ def make_labeller(
         if here != wanted:
             message = f"{target} has {here}, and {first.target} has {wanted}; give runs of the same task and columns"
             raise ConfigError(message, code="pseudo_label.models_differ", target=target)
-    group_by = read_group_by(trained.run)
-    kept = _kept_columns(table, columns, [group_by])
+    names = dict.fromkeys([*text_columns(columns), columns.id, read_group_by(trained.run)])
+    kept = [name for name in names if name is not None and name in table.column_names]
     taken = [name for name in (*kept, columns.label) if name in OUTPUT] or [columns.label] * (columns.label in kept)
     if taken:
         message = (
@@ -128,7 +128,7 @@ def make_labeller(
         "weights_sha256": {path.name: file_sha256(path) for path in weights} or None,
         "train_fingerprint": ((run.get("data") or {}).get("train") or {}).get("fingerprint"),
     }
-    return Labeller(target, task, columns, group_by, split.samples, outputs, seen, unknown, described)
+    return Labeller(target, task, columns, kept, split.samples, outputs, seen, unknown, described)
 
 
 def read_group_by(run: Path | None) -> str | None:
@@ -136,12 +136,6 @@ def read_group_by(run: Path | None) -> str | None:
     split = {} if run is None else read_run(run)["config"]["data"].get("split") or {}
     group_by: str | None = split.get("group_by")
     return group_by
-
-
-def _kept_columns(table: pa.Table, columns: Columns, groups: Sequence[str | None]) -> list[str]:
-    """Return the columns of the input that the output keeps: texts, id, and the columns of `split.group_by`."""
-    names = dict.fromkeys([*text_columns(columns), columns.id, *groups])
-    return [name for name in names if name is not None and name in table.column_names]
 
 
 def seen_texts(run: Path | None) -> tuple[npt.NDArray[np.uint64], dict[str, str]]:
@@ -300,7 +294,7 @@ def _output_table(
     """Return the kept rows with labels in the form of the data, and their origin."""
     task, columns = labellers[0].task, labellers[0].columns
     rows = labellers[0].samples.rows[kept]
-    names = _kept_columns(table, columns, [labeller.group_by for labeller in labellers])
+    names = dict.fromkeys(name for labeller in labellers for name in labeller.kept)
     made: dict[str, Any] = {name: table.column(name).take(pa.array(rows)) for name in names}
     pseudo = np.ones(len(kept), dtype=np.bool_)
     if not isinstance(task, ClassificationTask):

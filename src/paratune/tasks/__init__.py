@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from paratune.config.sections import Data
-from paratune.config.task_sections import OwnTask, Task
+from paratune.config.task_sections import OwnTask, QuestionAnsweringTask, Task
 from paratune.data.load import Split
 from paratune.data.read import read_table
 from paratune.data.sources import mark_pseudo, refuse_pseudo
@@ -68,7 +68,8 @@ def load_extra_splits(recipe: TaskRecipe, data: Data, options: TokenizeOptions) 
         if labelled:
             refuse_pseudo(mark_pseudo(split.samples, table), f"data.extra.{name}", source)
     for name in data.predict:
-        if reason := recipe.predictions_problem(splits[name]):
+        # Files of answers are by id.
+        if isinstance(recipe.task, QuestionAnsweringTask) and (reason := recipe.document_problem(splits[name])):
             raise DataError(
                 f"data.predict.{name}: {reason}; correct the file, or use row numbers with data.columns.id: null",
                 code="data.predict_unfit",

@@ -184,10 +184,6 @@ class TaskRecipe(Protocol):
         """Return why predictions of a split cannot be written as one JSON document; None where they can."""
         return f"{self.task.kind} has no JSON layout"
 
-    def predictions_problem(self, split: Split) -> str | None:
-        """Return why `write_predictions` cannot write every prediction of a split; None where it can."""
-        return None
-
     def document(self, split: Split, outputs: Outputs) -> Any:
         """Return the predictions in the usual JSON layout of the task."""
         raise NotImplementedError(self.document_problem(split))

@@ -221,9 +221,6 @@ class QuestionAnsweringRecipe(TaskRecipe):
     def document_problem(self, split: Split) -> str | None:
         return why_no_ids(split)
 
-    def predictions_problem(self, split: Split) -> str | None:
-        return self.document_problem(split)
-
     def document(self, split: Split, outputs: Outputs) -> dict[str, str]:
         texts = self._chosen(self._best_answers(split, outputs)[0], None)
         return dict(zip(question_ids(split), texts, strict=True))
