@@ -224,13 +224,15 @@ def decide(
     outcomes = np.array([reason or outcome for reason, outcome in zip(excluded, outcomes, strict=True)], dtype=object)
     one_group = np.zeros(len(outcomes))
     for most, groups, outcome in ((max_per_class, values, "over_max_per_class"), (limit, one_group, "over_limit")):
+        if most is None:
+            continue
         num_kept = Counter[Any]()
-        for row in np.argsort(-better, kind="stable") if most is not None else ():
+        for row in np.argsort(-better, kind="stable"):
             if outcomes[row] == KEPT:
                 num_kept[groups[row].item()] += 1
                 if num_kept[groups[row].item()] > most:
                     outcomes[row] = outcome
-    return outcomes.tolist()
+    return list(outcomes)
 
 
 def pseudo_labels(

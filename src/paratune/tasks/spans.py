@@ -134,7 +134,7 @@ def nbest_lists(split: Split, outputs: Outputs, *, may_lack_answers: bool) -> li
         scores = np.asarray([answer["start_logit"] + answer["end_logit"] for answer in answers])
         weights = np.exp(scores - scores.max())
         shares = (weights / weights.sum()).tolist()
-        whole = [
+        whole: list[dict[str, Any]] = [
             {"text": answer["text"], "probability": share, **answer}
             for answer, share in zip(answers, shares, strict=True)
         ]
