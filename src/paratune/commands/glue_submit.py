@@ -1,15 +1,11 @@
 """`paratune glue-submit`: writes predictions of GLUE's test sets for its site."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paratune.base.text import plain
 from paratune.commands.options import Json, check_output, require_some
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, DataError
-
-if TYPE_CHECKING:
-    from paratune.hub.submission import TablePredictions
 
 
 def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool = False, json: Json = False) -> int:
@@ -22,19 +18,18 @@ def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool 
         any_size: allow numbers of rows that differ from the official ones
         overwrite: replace an existing zip file
     """
-    from paratune.hub.submission import TABLES, table_text, write_tables
-    from paratune.hub.submission_runs import run_predictions
+    from paratune.hub.submission import TABLES, run_tables, write_tables
 
     require_some(runs, "runs, such as: paratune glue-submit runs/rte runs/mrpc --out rte.zip")
     check_output(out, option="--out", overwrite=overwrite)
-    predictions: dict[str, TablePredictions] = {}
+    texts: dict[str, str] = {}
+    sources: dict[str, Path] = {}
     for run in runs:
-        for table, predicted in run_predictions(run).items():
-            if table in predictions:
-                message = f"{table} comes from {predictions[table].source} and from {predicted.source}; name one"
-                raise ConfigError(message, code="cli.named_twice", table=table, source=predicted.source)
-            predictions[table] = predicted
-    texts = {name: table_text(name, predicted) for name, predicted in predictions.items()}
+        for table, text in run_tables(run).items():
+            if table in texts:
+                message = f"{table} comes from {sources[table]} and from {run}; name one"
+                raise ConfigError(message, code="cli.named_twice", table=table, source=sources[table])
+            texts[table], sources[table] = text, run
     errors = [
         f"{name}: {num_rows} rows, and the official test has {TABLES[name].num_rows}; for another test: --any-size"
         for name, text in texts.items()

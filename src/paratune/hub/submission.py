@@ -1,4 +1,4 @@
-"""Writes the tables of a submission to GLUE.
+"""Writes the tables of a submission to GLUE from the predictions of runs.
 
 Source: the submission format on gluebenchmark.com/faq; row counts of the test sets: the data card of nyu-mll/glue.
 """
@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from paratune.base.atomic import replace_file
-from paratune.config.glue import GLUE
-from paratune.errors import DataError
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-HEADER = "index\tprediction"
+from paratune.base.atomic import replace_file
+from paratune.base.text import listing
+from paratune.config.glue import GLUE
+from paratune.errors import CheckpointError, DataError, os_error_as
+from paratune.records import RUN_FILE, is_finished, predictions_file, read_run
+
 LOWEST, HIGHEST = 0.0, 5.0
 """Range of similarities in STS-B."""
-_SHOWN = 5
-_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -57,64 +59,84 @@ TABLES: Final[dict[str, SubmissionTable]] = {
 """Tables by file name, in the order of the benchmark."""
 
 
-@dataclass(frozen=True)
-class TablePredictions:
-    """Predictions for a test set."""
-
-    source: str
-    """Source of the predictions, for messages."""
-    rows: Sequence[int]
-    """Row of each prediction in the test set, from 0."""
-    values: Sequence[Any]
-    """Class names, or numbers; None for a missing prediction."""
-    num_rows: int | None = None
-    """Number of rows of the test set, if known."""
-
-
-def table_text(name: str, predicted: TablePredictions) -> str:
-    """Return the text of a table; numbers are clipped to 0 to 5 and have three decimals.
+def run_tables(folder: Path) -> dict[str, str]:
+    """Return the text of each table for which a run has a set.
 
     Raises:
-        DataError: Rows are missing or duplicate, or a prediction is invalid for the task.
+        CheckpointError: The run is not finished or not of a GLUE task, has no such set, or two for one table, or its
+            record is damaged.
+        DataError: A row has no prediction, or one that is invalid for the task.
     """
-    missing = {row for row, value in zip(predicted.rows, predicted.values, strict=True) if value is None}
-    rows = dict(zip(predicted.rows, predicted.values, strict=True))
-    last = max(max(rows, default=-1) + 1, predicted.num_rows or 0)
-    missing |= set(range(last)) - set(rows)
-    if missing:
+    if not (folder / RUN_FILE).is_file():
+        raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}", code="run.not_a_run", folder=folder)
+    if not is_finished(folder):
+        message = f"{folder} is not finished; resume it with --resume"
+        raise CheckpointError(message, code="run.not_finished", folder=folder)
+    record = read_run(folder)
+    try:
+        task, data = record["task"].get("glue"), record["data"]
+        num_rows = {
+            name: (about["num_rows"] or 0) + sum((about.get("num_dropped") or {}).values())
+            for name, about in data.items()
+            if about is not None
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged") from error
+    if task not in GLUE:
+        message = f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})"
+        raise CheckpointError(message, code="run.other_task", folder=folder)
+    texts = {}
+    for name, table in TABLES.items():
+        sets = [set_name for set_name in table.sets if table.task == task and set_name in num_rows]
+        if len(sets) > 1:
+            message = f"{folder} has {' and '.join(sets)}, but {name} needs one of them; train with one in data.predict"
+            raise CheckpointError(message, code="run.other_task", folder=folder, name=name)
+        if sets:
+            path = folder / predictions_file(sets[0])
+            try:
+                columns = pq.read_table(path, columns=["index", "prediction"])
+            except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
+                raise CheckpointError(f"{path} cannot be read: {error}", code="run.unreadable", path=path) from error
+            rows = dict(zip(columns["index"].to_pylist(), columns["prediction"].to_pylist(), strict=True))
+            texts[name] = table_text(name, [rows.get(row) for row in range(num_rows[sets[0]])], path)
+    if not texts:
+        names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
+        message = f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict"
+        raise CheckpointError(message, code="run.no_predictions", folder=folder)
+    return texts
+
+
+def table_text(name: str, values: Sequence[Any], source: Path) -> str:
+    """Return the text of a table; numbers are clipped to 0 to 5 and have three decimals.
+
+    Args:
+        name: Of the table, in `TABLES`.
+        values: Class name or number of each row; None for a missing prediction.
+        source: File of the predictions, for messages.
+
+    Raises:
+        DataError: A row has no prediction, or one that is invalid for the task.
+    """
+    if missing := [str(row) for row, value in enumerate(values) if value is None]:
         raise DataError(
-            f"{predicted.source}: {len(missing)} of {last} rows have no prediction: {_some(sorted(missing))} (counted "
-            f"from 0); {name} needs one for every row, so correct the texts of these rows and predict again",
+            f"{source}: {len(missing)} of {len(values)} rows have no prediction: {listing(missing, 5)} (counted from "
+            f"0); {name} needs one for every row, so correct the texts of these rows and predict again",
             code="submission.rows",
-            source=predicted.source,
-            last=last,
+            source=source,
             name=name,
         )
-    if len(rows) < len(predicted.rows):
-        message = f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are duplicate; predict again"
-        raise DataError(message, code="submission.rows", source=predicted.source)
-    words = TABLES[name].words
-    written = [_written(rows[row], words, name, predicted.source, row) for row in range(last)]
-    return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(written))]) + "\n"
-
-
-def _written(value: Any, words: dict[str, str] | None, name: str, source: str, row: int) -> str:
-    if words is not None and str(value) in (*words, *words.values()):
-        return words.get(str(value), str(value))
-    number = _number(value) if words is None else None
-    if number is not None:
-        return f"{min(max(number, LOWEST), HIGHEST):.3f}"
-    allowed = "numbers" if words is None else f"classes: {', '.join(words)}"
-    message = f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}"
-    raise DataError(message, code="submission.value", source=source, row=row, value=value, name=name)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
+    words, lines = TABLES[name].words, ["index\tprediction"]
+    for row, value in enumerate(values):
+        if words is not None and str(value) in (*words, *words.values()):
+            lines.append(f"{row}\t{words.get(str(value), value)}")
+        elif words is None and isinstance(value, int | float) and math.isfinite(value):
+            lines.append(f"{row}\t{min(max(value, LOWEST), HIGHEST):.3f}")
+        else:
+            allowed = "numbers" if words is None else f"classes: {', '.join(words)}"
+            message = f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}"
+            raise DataError(message, code="submission.value", source=source, row=row, value=value, name=name)
+    return "\n".join(lines) + "\n"
 
 
 def write_tables(path: Path, texts: Mapping[str, str]) -> None:
@@ -123,18 +145,10 @@ def write_tables(path: Path, texts: Mapping[str, str]) -> None:
     Raises:
         DataError: The file is not writable.
     """
-    try:
-        with replace_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in TABLES:
-                if name in texts:
-                    entry = zipfile.ZipInfo(name, _DATE)
-                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                    archive.writestr(entry, texts[name])
-    except OSError as error:
-        message = f"{path} could not be written: {error.strerror or error}"
-        raise DataError(message, code="output.not_writable", path=path) from error
-
-
-def _some(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-    return ", ".join(map(str, numbers[:_SHOWN])) + more
+    failed = os_error_as(DataError, f"{path} could not be written", code="output.not_writable", path=path)
+    with failed, replace_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in TABLES:
+            if name in texts:
+                entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                archive.writestr(entry, texts[name])

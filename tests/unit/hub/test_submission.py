@@ -1,12 +1,17 @@
 """Tables of a submission, and the zip that has them."""
 
+import json
 import zipfile
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
 
 from paratune.config.glue import GLUE
-from paratune.hub.submission import TABLES, TablePredictions, table_text, write_tables
+from paratune.hub.submission import TABLES, run_tables, table_text, write_tables
 
 
 def test_names_and_sizes_are_those_of_the_benchmark():
@@ -39,34 +44,27 @@ def test_names_and_sizes_are_those_of_the_benchmark():
         ("QNLI.tsv", ["entailment"], ["entailment"]),
         ("MNLI-mm.tsv", ["neutral", "contradiction"], ["neutral", "contradiction"]),
         ("AX.tsv", ["entailment"], ["entailment"]),
-        ("STS-B.tsv", [3.14159, -0.2, "5.2", 5], ["3.142", "0.000", "5.000", "5.000"]),
+        ("STS-B.tsv", [3.14159, -0.2, 5.2, 5], ["3.142", "0.000", "5.000", "5.000"]),
     ],
 )
 def test_predictions_are_written_with_the_words_of_the_benchmark(name, values, written):
-    text = table_text(name, TablePredictions("here", range(len(values)), values))
+    text = table_text(name, values, Path("here"))
     assert text.splitlines() == ["index\tprediction", *(f"{row}\t{word}" for row, word in enumerate(written))]
 
 
 @pytest.mark.parametrize(
-    ("predicted", "refused"),
+    ("name", "values", "refused"),
     [
-        (TablePredictions("p", [0, 2], ["entailment"] * 2), ("submission.rows", "1 of 3")),
-        (TablePredictions("p", [0, 1], ["entailment"] * 2, 4), ("submission.rows", "2 of 4", "3")),
-        (TablePredictions("p", [0, 1], ["entailment", None]), ("submission.rows", "1 of 2")),
-        (TablePredictions("p", [0, 0], ["entailment"] * 2), ("submission.rows", "1 rows")),
-        (TablePredictions("p", [0], ["LABEL_1"]), ("submission.value", "row 0", "LABEL_1", "RTE", "ent")),
+        ("RTE.tsv", ["entailment", None, "entailment"], ("submission.rows", "1 of 3")),
+        ("RTE.tsv", ["LABEL_1"], ("submission.value", "row 0", "LABEL_1", "RTE", "ent")),
+        ("STS-B.tsv", ["good"], ("submission.value", "STS-B.tsv")),
+        ("STS-B.tsv", [float("nan")], ("submission.value", "STS-B.tsv")),
+        ("STS-B.tsv", [None], ("submission.rows", "STS-B.tsv")),
     ],
 )
-def test_predictions_that_make_no_table_are_refused(predicted, refused):
+def test_predictions_that_make_no_table_are_refused(name, values, refused):
     with raises_code(*refused):
-        table_text("RTE.tsv", predicted)
-
-
-@pytest.mark.parametrize("value", ["good", float("nan"), None])
-def test_numbers_are_numbers(value):
-    code = "submission.rows" if value is None else "submission.value"
-    with raises_code(code, "STS-B.tsv"):
-        table_text("STS-B.tsv", TablePredictions("p", [0], [value]))
+        table_text(name, values, Path("p"))
 
 
 def test_the_archive_is_reproducible(tmp_path):
@@ -79,3 +77,48 @@ def test_the_archive_is_reproducible(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "b.zip"]
     with raises_code("output.not_writable"):
         write_tables(tmp_path / "no" / "a.zip", texts)
+
+
+def make_run(folder: Path, glue: str | None, sets: dict[str, list[Any]], *, num_dropped: int = 0) -> Path:
+    data: dict[str, Any] = {"train": {"num_rows": 9, "num_dropped": {}}, "test": None}
+    for name, values in sets.items():
+        data[name] = {"num_rows": len(values), "num_dropped": {"text": num_dropped} if num_dropped else {}}
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"task": {"kind": "classification", "glue": glue}, "data": data}))
+    (folder / "summary.json").write_text("{}")
+    for name, values in sets.items():
+        table = pa.table({"index": list(range(len(values))), "prediction": values})
+        pq.write_table(table, folder / f"predictions.{name}.parquet")
+    return folder
+
+
+def test_a_run_of_mnli_gives_three_tables(tmp_path):
+    sets = {"test": ["neutral"], "test_mismatched": ["entailment"], "ax": ["contradiction"], "mine": ["neutral"]}
+    result = run_tables(make_run(tmp_path / "run", "mnli", sets))
+    assert {name: text.split()[-1] for name, text in result.items()} == {
+        "MNLI-m.tsv": "neutral",
+        "MNLI-mm.tsv": "entailment",
+        "AX.tsv": "contradiction",
+    }
+
+
+def test_rows_that_were_dropped_are_missing(tmp_path):
+    with raises_code("submission.rows", "2 of 5", "3", "4"):
+        run_tables(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
+
+
+def test_predictions_without_a_table_are_an_error(tmp_path):
+    both = {"test": ["neutral"], "test_matched": ["neutral"]}
+    cases = [
+        (("run.other_task", "GLUE"), make_run(tmp_path / "a", None, {"test": ["x"]})),
+        (("run.no_predictions", "test"), make_run(tmp_path / "b", "rte", {"other": ["x"]})),
+        (("run.other_task", "test and test_matched", "MNLI-m.tsv"), make_run(tmp_path / "e", "mnli", both)),
+        (("run.not_a_run",), tmp_path),
+    ]
+    unfinished = make_run(tmp_path / "c", "rte", {"test": ["x"]})
+    (unfinished / "summary.json").unlink()
+    torn = make_run(tmp_path / "d", "rte", {"test": ["x"]})
+    (torn / "predictions.test.parquet").write_text("x")
+    for refused, folder in [*cases, (("run.not_finished",), unfinished), (("run.unreadable",), torn)]:
+        with raises_code(*refused, folder):
+            run_tables(folder)
