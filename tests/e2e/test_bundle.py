@@ -57,7 +57,7 @@ def test_pickled_weights_are_refused(cli: Cli, world: Path):
     (world / "model" / "pytorch_model.bin").unlink()
     without = cli("bundle", "c.yaml", "-o", "b.tar")
     assert without.code == EXIT_CONFIG
-    check_shown(without.stderr, "bundle.unsafe_weights", "safetensors")
+    check_shown(without.stderr, "model.files_missing", "model.safetensors")
 
 
 def test_a_pickle_next_to_safetensors_is_left_out(cli: Cli, world: Path):

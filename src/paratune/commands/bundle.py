@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +16,7 @@ from paratune.commands.options import Json, Overrides, check_output
 from paratune.config.own_code import imported_code
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError
-from paratune.hub.bundle import hash_file, read_manifest, unpack, write_bundle
-from paratune.hub.bundle_manifest import Manifest
+from paratune.hub.bundle import Manifest, hash_file, read_manifest, unpack, write_bundle
 
 
 def bundle(
@@ -53,7 +53,7 @@ def bundle(
         with Display(speaks=True).bar("write", 1) as bar:
             write_bundle(out, manifest, contents.files, lambda done, total: bar.update(done, total=total))
     if json:
-        print_json({"bundle": str(out), "left_out": contents.left_out, **manifest.as_dict()})
+        print_json({"bundle": str(out), "left_out": contents.left_out, **asdict(manifest)})
         return EXIT_OK
     for key, source in manifest.sources.items():
         print(plain(f"{key}: {source}"))  # noqa: T201

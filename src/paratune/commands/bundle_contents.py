@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,10 @@ from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.sources import source_files
 from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ConfigError, DataError
-from paratune.hub.bundle_manifest import Manifest, name_problem
+from paratune.hub.bundle import Manifest, name_problem
 
 MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".jinja", ".spm", ".vocab", ".codes")
 """Files of a model that are packed; also .py with model.trust_remote_code."""
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 CONFIG_FILE = "config.yaml"
 HEAD = "# Written by paratune unbundle: the configuration of the bundle with the paths of this folder.\n"
 
@@ -62,19 +61,15 @@ def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
 
     model, distil = loaded.config.model, loaded.config.distil
     folder, download = _model_folder("model.name", model.name, model.revision)
-    if not (folder / "config.json").is_file() and download is not None:
-        raise _files_missing(folder, "model.name", ["config.json"], download)
-    if not model.from_scratch:
-        _require_weights(folder, "model.name", download)
+    needs = {"config", *([] if model.from_scratch else ["weights"]), *(["tokenizer"] if model.tokenizer is None else [])}
+    _require(needs, folder, "model.name", download)
     suffixes = {*MODEL_SUFFIXES, *([".py"] if model.trust_remote_code else [])}
     weights = {".safetensors"} if model.from_scratch else set()
     _add_folder(contents, "model", folder, suffixes - weights)
     contents.paths["model.name"], contents.sources["model.name"] = "model", f"{model.name} ({folder})"
-    if model.tokenizer is None:
-        _require_tokenizer(folder, "model.name", download)
-    else:
+    if model.tokenizer is not None:
         folder, download = _model_folder("model.tokenizer", model.tokenizer, model.tokenizer_revision)
-        _require_tokenizer(folder, "model.tokenizer", download)
+        _require({"tokenizer"}, folder, "model.tokenizer", download)
         _add_folder(contents, "tokenizer", folder, suffixes - {".safetensors"})
         contents.paths["model.tokenizer"] = "tokenizer"
         contents.sources["model.tokenizer"] = f"{model.tokenizer} ({folder})"
@@ -83,7 +78,7 @@ def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
         tops = [f"teacher_{number}" for number in range(len(names))]
         for name, top in zip(names, tops, strict=True):
             folder = teacher_folder(name)
-            _require_weights(folder, "distil.teacher", None)
+            _require({"weights"}, folder, "distil.teacher", None)
             _add_folder(contents, top, folder, {*MODEL_SUFFIXES, ".md"})  # all files with hashes, which are checked
         contents.paths["distil.teacher"] = tops if isinstance(distil.teacher, list) else tops[0]
         contents.sources["distil.teacher"] = ", ".join(names)
@@ -116,35 +111,35 @@ def _model_folder(key: str, name: str, revision: str | None) -> tuple[Path, str 
     return cached, download
 
 
-def _files_missing(folder: Path, key: str, names: Sequence[str], download: str | None) -> ConfigError:
-    remedy = "copy them" if download is None else f"download them first: {download}"
-    message = f"{key}: {folder} lacks {', '.join(names)}; {remedy}"
-    return ConfigError(message, code="model.files_missing", key=key, files=list(names))
-
-
-def _require_tokenizer(folder: Path, key: str, download: str | None) -> None:
+def _require(needs: Collection[str], folder: Path, key: str, download: str | None) -> None:
+    """Raise a ConfigError for a folder that lacks its `config`, `weights` or `tokenizer`."""
+    from paratune.commands.doctor_model import PICKLES, weight_files
     from paratune.models.tokenizer import TOKENIZER_FILES
 
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise _files_missing(folder, key, ["the files of a tokenizer"], download)
-
-
-def _require_weights(folder: Path, key: str, download: str | None) -> None:
-    from paratune.commands.doctor_model import weight_files
-
-    if missing := weight_files(folder)[1]:
-        raise _files_missing(folder, key, missing, download)
-    if any(path.is_file() for path in folder.glob("*.safetensors")):
-        return
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
-    if not pickles and download is not None:
-        raise _files_missing(folder, key, ["model.safetensors"], download)
-    remedy = "name a model that has them, or set model.from_scratch: true"
-    if pickles:
-        line = safetensors_line(folder / pickles[0])
-        remedy = f"it has {', '.join(pickles)}. If you trust these pickles, also save them as safetensors: {line}"
-    message = f"{key}: {folder} has no weights in safetensors, the only format of a bundle; {remedy}"
-    raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=pickles)
+    missing = []
+    # A local folder without it may be that of an adapter.
+    if "config" in needs and download is not None and not (folder / "config.json").is_file():
+        missing.append("config.json")
+    if "weights" in needs:
+        missing += (lacking := weight_files(folder)[1])
+        if not lacking and not any(folder.glob("*.safetensors")):
+            pickles = sorted(path.name for kind in PICKLES for path in folder.glob(kind))
+            if pickles:
+                raise ConfigError(
+                    f"{key}: {folder} has its weights in {', '.join(pickles)}, and a bundle contains no pickles. If "
+                    f"you trust them, also save them as safetensors: {safetensors_line(folder / pickles[0])}",
+                    code="bundle.unsafe_weights",
+                    key=key,
+                    value=folder,
+                    files=pickles,
+                )
+            missing.append("model.safetensors")
+    if "tokenizer" in needs and not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        missing.append("the files of a tokenizer")
+    if missing:
+        remedy = "copy them" if download is None else f"download them first: {download}"
+        message = f"{key}: {folder} lacks {', '.join(missing)}; {remedy}"
+        raise ConfigError(message, code="model.files_missing", key=key, files=missing)
 
 
 def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> None:

@@ -1,4 +1,4 @@
-"""Writes and unpacks bundles: uncompressed tar files that start with the manifest.
+"""Writes and unpacks bundles: uncompressed tar files that start with a manifest of all files and their hashes.
 
 Only plain files are allowed: links, devices, paths outside of the folder and extended headers are refused.
 """
@@ -8,30 +8,68 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
 from paratune.errors import DataError, os_error_as
-from paratune.hub.bundle_manifest import MANIFEST, BundledFile, Manifest, parse_manifest
 
+MANIFEST = "manifest.json"
+"""The first file of a bundle."""
 MAX_MANIFEST_BYTES = 64 * MIB
 _CHUNK_BYTES = 4 * MIB
-_KINDS = {
-    tarfile.LNKTYPE: "a hard link",
-    tarfile.SYMTYPE: "a symbolic link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.FIFOTYPE: "a named pipe",
-    tarfile.DIRTYPE: "a folder",
-    tarfile.GNUTYPE_SPARSE: "a file with holes",
-}
+MAX_NAME = 100
+"""Maximum bytes of a name, the limit of the oldest tar format."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 OnProgress = Callable[[int, int], None]
 """Takes the bytes done, and all bytes."""
+
+
+@dataclass(frozen=True)
+class BundledFile:
+    """A file of a bundle."""
+
+    name: str
+    """Path in the bundle, with /."""
+    num_bytes: Annotated[int, Field(ge=0)]
+    sha256: str
+    """In hexadecimal."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Content of a bundle."""
+
+    config: Mapping[str, Any]
+    """The resolved configuration."""
+    paths: Mapping[str, str | list[str]]
+    """Path or paths in the bundle, by dotted key of the configuration; a part of a folder follows a #."""
+    files: tuple[BundledFile, ...]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Description of the source of each path."""
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    """Versions of packages on the machine that made the bundle."""
+    schema_version: Literal[1] = 1
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(packed.num_bytes for packed in self.files)
+
+
+def name_problem(name: str) -> str | None:
+    """Return why a name is not allowed in a bundle; None if it is."""
+    if len(name) <= MAX_NAME and _NAME.fullmatch(name):
+        return None
+    allowed = f"at most {MAX_NAME} letters, digits and . _ + - with single / between"
+    return f"is not a plain path: {allowed}; no part begins with a dot"
 
 
 def hash_file(path: Path, name: str) -> BundledFile:
@@ -62,7 +100,7 @@ def write_bundle(
             temporary.open("wb") as out,
             tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,  # USTAR has a limit of 8 GiB
         ):
-            text = json.dumps(manifest.as_dict(), indent=1).encode()
+            text = json.dumps(asdict(manifest), indent=1).encode()
             tar.addfile(_header(MANIFEST, len(text)), io.BytesIO(text))
             for packed in manifest.files:
                 with files[packed.name].open("rb") as file:
@@ -130,17 +168,35 @@ def _open(path: Path) -> BinaryIO:
 def _manifest(file: BinaryIO, path: Path) -> Manifest:
     info = _next_header(file, path)
     if info.name != MANIFEST or not 0 <= info.size <= MAX_MANIFEST_BYTES:
-        message = (
-            f"{path} is not a bundle: it starts with {info.name!r} ({format_bytes(info.size)}) instead of {MANIFEST}"
-        )
+        message = f"{path} is not a bundle: it starts with {info.name!r} instead of {MANIFEST}"
         raise DataError(message, code="bundle.not_a_bundle", path=path, name=info.name)
     raw = file.read(info.size)
     file.seek(-info.size % tarfile.BLOCKSIZE, os.SEEK_CUR)
     try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {MANIFEST} is not JSON: {error}", code="bundle.not_a_bundle", path=path) from error
-    return parse_manifest(value, str(path))
+        manifest = TypeAdapter(Manifest).validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        message = f"{path}: {MANIFEST} is not that of a bundle: {where}: {first['msg']}"
+        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
+    _check_manifest(manifest, path)
+    return manifest
+
+
+def _check_manifest(manifest: Manifest, path: Path) -> None:
+    seen = {MANIFEST}
+    for file in manifest.files:
+        if reason := name_problem(file.name):
+            raise _unsafe(path, f"contains {file.name!r}, which {reason}", name=file.name)
+        if file.name.lower() in seen:
+            raise _unsafe(path, f"lists {file.name!r} twice", name=file.name)
+        seen.add(file.name.lower())
+    names = {file.name for file in manifest.files}
+    tops = names | {name[: slash.start()] for name in names for slash in re.finditer("/", name)}
+    for key, value in manifest.paths.items():
+        for inner in value if isinstance(value, list) else [value]:
+            if not inner.startswith("demo:") and inner.partition("#")[0] not in tops:
+                raise _unsafe(path, f"does not contain {inner!r}, which {key} names", key=key)
 
 
 def _next_header(file: BinaryIO, path: Path) -> tarfile.TarInfo:
@@ -153,9 +209,8 @@ def _next_header(file: BinaryIO, path: Path) -> tarfile.TarInfo:
         message = f"{path} is not a bundle, or is truncated ({error})"
         raise DataError(message, code="bundle.not_a_bundle", path=path) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        kind = _KINDS.get(info.type, "an extended header")
-        problem = f"contains {kind} ({info.name!r}); only plain files are allowed"
-        raise _unsafe(path, problem, kind=kind, name=info.name)
+        problem = f"contains {info.name!r}, which is no plain file but a link, a device, a folder or an extended header"
+        raise _unsafe(path, problem, name=info.name)
     return info
 
 

