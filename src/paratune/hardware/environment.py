@@ -1,10 +1,14 @@
-"""Environment variables with an influence on results or speed: which ones a run records, and which a matrix may set."""
+"""Environment variables with an influence on results or speed: which ones a run records, and which a matrix may set.
+
+Also the batch script of its Slurm job, which sets them.
+"""
 
 import os
 import re
 from collections.abc import Mapping
 
-from paratune.base.secrets import is_secret_name
+from paratune.base.secrets import hide_secrets, is_secret_name
+from paratune.hardware.system_files import command_output
 
 RECORD_VARIABLE = "PARATUNE_RECORD_ENVIRONMENT"
 """Names of further variables to record, with commas between; `paratune sweep` sets it to those of a matrix. A minus
@@ -81,6 +85,8 @@ _KNOWN = {
 common start. Whole names are listed, because a start such as FI_ or TORCH_ also matches names of secrets."""
 RECORDED = frozenset(f"{first}{rest}" for first, names in _KNOWN.items() for rest in names.split())
 """The variables that the record of a run keeps."""
+MAX_SCRIPT_CHARACTERS = 65_536
+"""Length of a recorded batch script; the rest of a longer one is left out."""
 UNSET = "unset"
 """Title of a variable without a value."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -125,3 +131,16 @@ def why_not_to_set(name: str) -> str | None:
     if is_secret_name(name):
         return "looks like a secret, and the record would contain it; set it in the shell, which runs inherit"
     return None
+
+
+def recorded_batch_script(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the batch script of this job from Slurm, without secrets; None outside of a job, or without a script."""
+    number = environ.get("SLURM_JOB_ID")
+    text = None if number is None else command_output("scontrol", "write", "batch_script", number, "-")
+    if not text or not text.startswith("#!"):
+        return None
+    text = hide_secrets(text)
+    left_out = len(text) - MAX_SCRIPT_CHARACTERS
+    if left_out <= 0:
+        return text
+    return f"{text[:MAX_SCRIPT_CHARACTERS]}\n# paratune left out {left_out} more characters\n"

@@ -1,35 +1,12 @@
 """Detects virtual machines and containers from files of the kernel."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from paratune.hardware.system_files import read_text
 
 NONE = "none"
-OTHER = "other"
 _ROOT = Path("/")
-_VENDORS = {
-    "Amazon EC2": "amazon",
-    "Apple Virtualization": "apple",
-    "BHYVE": "bhyve",
-    "Bochs": "bochs",
-    "Google Compute Engine": "google",
-    "Hyper-V": "microsoft",
-    "innotek GmbH": "oracle",
-    "KubeVirt": "kvm",
-    "KVM": "kvm",
-    "Microsoft Corporation": "microsoft",
-    "OpenStack": "kvm",
-    "Parallels": "parallels",
-    "QEMU": "qemu",
-    "VirtualBox": "oracle",
-    "VMware": "vmware",
-    "VMW": "vmware",
-    "Xen": "xen",
-}
-"""Hypervisors by the start of the firmware's description, with the names of systemd-detect-virt."""
-_DMI = ("product_name", "sys_vendor", "board_vendor", "bios_vendor", "product_version")
 _IN_CGROUP = {
     "kubepods": "kubernetes",
     "docker": "docker",
@@ -47,8 +24,9 @@ def describe_virtualisation(root: Path = _ROOT) -> dict[str, str | None]:
         root: Folder with proc, sys and the files of containers.
 
     Returns:
-        hypervisor (none, a name such as kvm, vmware, xen, amazon, google or microsoft, or other), container (none, or a
-        name such as docker, podman, kubernetes, lxc, apptainer or wsl). None where unknown.
+        hypervisor (none; the vendor and product of the virtual machine's firmware, such as "QEMU" or "Amazon EC2
+        g5.xlarge"; or other), container (none, or a name such as docker, podman, kubernetes, lxc, apptainer or wsl).
+        None where unknown, such as the hypervisor of ARM's processors.
     """
     return {"hypervisor": _hypervisor(root), "container": _container(root)}
 
@@ -56,24 +34,13 @@ def describe_virtualisation(root: Path = _ROOT) -> dict[str, str | None]:
 def _hypervisor(root: Path) -> str | None:
     """Return the hypervisor. The firmware alone is not enough: physical machines of clouds have the same names."""
     flags = re.search(r"^flags\s*:(.*)$", read_text(root / "proc" / "cpuinfo") or "", re.MULTILINE)
-    if flags and "hypervisor" not in flags[1].split():
+    if not flags:
+        return None
+    if "hypervisor" not in flags[1].split():
         return NONE
-    name = next(_names(root), None)
-    if flags:
-        return name or OTHER
-    # For processors without flags, such as ARM's, the firmware decides; Amazon's physical machines end with .metal.
-    product = read_text(root / "sys" / "class" / "dmi" / "id" / "product_name") or ""
-    return NONE if product.strip().endswith(".metal") else name
-
-
-def _names(root: Path) -> Iterator[str]:
-    for file in _DMI:
-        text = (read_text(root / "sys" / "class" / "dmi" / "id" / file) or "").strip()
-        yield from (name for start, name in _VENDORS.items() if text.startswith(start))
-    if kind := (read_text(root / "sys" / "hypervisor" / "type") or "").strip():
-        yield kind
-    if "kvm" in (read_text(root / "proc" / "device-tree" / "hypervisor" / "compatible") or ""):
-        yield "kvm"
+    parts = (read_text(root / "sys" / "class" / "dmi" / "id" / name) for name in ("sys_vendor", "product_name"))
+    firmware = " ".join(part.strip() for part in parts if part and part.strip())
+    return firmware or (read_text(root / "sys" / "hypervisor" / "type") or "").strip() or "other"
 
 
 def _container(root: Path) -> str | None:

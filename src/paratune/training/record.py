@@ -23,8 +23,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
-from paratune.hardware.batch_script import recorded_batch_script
-from paratune.hardware.environment import recorded_environment, unset_variables
+from paratune.hardware.environment import recorded_batch_script, recorded_environment, unset_variables
 from paratune.hardware.gpus import library_versions
 from paratune.models.packed import BatchLayout
 from paratune.models.task_model import count_parameters, weights_fingerprint
