@@ -65,9 +65,9 @@ def test_a_blocked_tracker_does_not_block_the_exit():
     code = (
         "import sys, threading, time\n"
         "from paratune import cli\n"
-        "from paratune.trackers import channel\n"
+        "from paratune.trackers import session\n"
         "threading.Thread(target=time.sleep, args=(10_000,)).start()\n"  # what the interpreter would wait for
-        "channel._unfinished.append('wandb')\n"
+        "session._unfinished.append('wandb')\n"
         "sys.argv = ['paratune', 'report', 'nowhere']\n"
         "cli.main()\n"
     )

@@ -123,8 +123,8 @@ def _wait_for_the_launcher(error: ParatuneError) -> None:
 
 def _exit_without_trackers(code: int) -> None:
     """Exit at once when a tracker did not end in time: its package may block the exit of the interpreter for ever."""
-    channel = sys.modules.get("paratune.trackers.channel")
-    if channel is not None and channel.unfinished_trackers():
+    session = sys.modules.get("paratune.trackers.session")
+    if session is not None and session.unfinished_trackers():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -46,7 +46,7 @@ from paratune.processes.progress import RankProgress, working
 from paratune.processes.watchdog import watching
 from paratune.records.run_folder import Mode, check_same_run, take_folder
 from paratune.strategies.protocol import on_rank_0
-from paratune.trackers.protocol import TrackedRun
+from paratune.trackers.adapters import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
 from paratune.training.callbacks import CallbackSession, make_callbacks

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 
-from paratune.trackers import channel as module
-from paratune.trackers.channel import Channel, unfinished_trackers
-from paratune.trackers.protocol import TrackedRun
+from paratune.trackers import session as module
+from paratune.trackers.adapters import TrackedRun
+from paratune.trackers.session import Channel, unfinished_trackers
 
 ABOUT = TrackedRun("r", Path("runs/r"), 0, {})
 

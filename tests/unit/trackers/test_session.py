@@ -1,10 +1,8 @@
 """The trackers of a session together: which there are, what they are told, how they end with the run."""
 
-import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
@@ -13,7 +11,7 @@ from patience import wait_for
 from paratune.config.optional_sections import PACKAGES, Trackers
 from paratune.errors import NotFiniteError, Stopped
 from paratune.trackers import session as module
-from paratune.trackers.protocol import TrackedRun
+from paratune.trackers.adapters import TrackedRun
 from paratune.trackers.session import TRACKERS, TrackerSession
 
 STEP = {
@@ -63,10 +61,7 @@ class Told:
 @pytest.fixture(autouse=True)
 def _told(monkeypatch: pytest.MonkeyPatch) -> None:
     Told.made = []
-    fake = ModuleType("fake_tracker")
-    fake.Told = Told  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fake_tracker", fake)
-    monkeypatch.setattr(module, "TRACKERS", dict.fromkeys(TRACKERS, "fake_tracker:Told"))
+    monkeypatch.setattr(module, "TRACKERS", dict.fromkeys(TRACKERS, Told))
 
 
 def session(*names: str) -> TrackerSession:
