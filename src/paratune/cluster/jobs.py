@@ -1,24 +1,31 @@
-"""Records submitted jobs, and finds their state and exit code.
+"""Records submitted jobs, finds their state and exit code, and waits for them.
 
 The folder `slurm` in that of the run or matrix contains `jobs.jsonl`, scripts, outputs, and `JOB.exit` with the exit
 code of each job, because Slurm forgets jobs after some minutes.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Annotated, Any
 
-from paratune.cluster.slurm import ENDED, JOB_ID, Queued, controller_facts
+from pydantic import Field, TypeAdapter, ValidationError
+
+from paratune.base.text import plain
+from paratune.cluster.slurm import ENDED, JOB_ID, Queued, controller_facts, queue
 from paratune.errors import CheckpointError, LaunchError, os_error_as
 from paratune.records.run_folder import SLURM_FOLDER
 
 JOBS_FILE = "jobs.jsonl"
-MAX_RUNS = 1_000_000
-"""Most runs of a submission that can be right: Slurm's limit of an array is lower."""
+FIRST_S = 1.0
+LAST_S = 10.0
+"""Seconds between polls, which increase to limit the load of the controller."""
+MAX_UNKNOWN = 5
+"""Polls after which a job that is not in the queue, unknown and without an exit code counts as over."""
 REQUEUED = "requeued"
 """Content of JOB.exit of a job that is queued again."""
 NO_PROGRESS = "no progress"
@@ -29,7 +36,7 @@ NO_PROGRESS = "no progress"
 class Submitted:
     """A submitted job."""
 
-    job: str
+    job: Annotated[str, Field(pattern=f"^{JOB_ID.pattern}$")]
     """Job ID."""
     name: str
     submitted: str
@@ -40,7 +47,8 @@ class Submitted:
     script: str
     num_nodes: int
     num_processes: int
-    num_runs: int
+    num_runs: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Slurm's limit of an array is lower."""
     is_array: bool
     after: tuple[str, ...] = ()
 
@@ -109,24 +117,14 @@ def submissions(paths: Sequence[Path]) -> list[Submitted]:
     by_job: dict[tuple[str, str], Submitted] = {}
     for file in dict.fromkeys(files):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, TypeError):  # a line may be truncated if the disk was full
-                values = json.loads(line)
-                submitted = Submitted(**{**values, "after": tuple(values.get("after", ()))})
-                if _is_plain(submitted):
-                    by_job[submitted.job, submitted.folder] = submitted
+            # A line may be truncated if the disk was full. Anybody may have written it: with another type, the number
+            # could be an option of scontrol and scancel.
+            with suppress(ValidationError):
+                submitted = TypeAdapter(Submitted).validate_json(line, strict=True)
+                by_job[submitted.job, submitted.folder] = submitted
     return sorted(
         by_job.values(), key=lambda submitted: (int(submitted.job) if submitted.job.isdigit() else 0, submitted.job)
     )
-
-
-def _is_plain(submitted: Submitted) -> bool:
-    """Return whether all values have their types, and the number is no option of scontrol and scancel.
-
-    Anybody may have written the line.
-    """
-    kinds = get_type_hints(Submitted)
-    typed = all(isinstance(value, get_origin(kinds[key]) or kinds[key]) for key, value in vars(submitted).items())
-    return typed and JOB_ID.fullmatch(submitted.job) is not None and 0 <= submitted.num_runs <= MAX_RUNS
 
 
 def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:
@@ -150,7 +148,8 @@ def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:
         elapsed=next((entry.elapsed for entry in mine if entry.state == "RUNNING"), ""),
         reason=waits,
         num_requeued=sum(map(int, restarts)) if restarts else None,
-        exit_code=_together(codes),
+        # The first one other than 0, or 0; None if one is unknown.
+        exit_code=None if None in codes else next((code for code in codes if code), 0),
     )
 
 
@@ -196,14 +195,46 @@ def _is_among(run: str, line: str) -> bool:
     return False
 
 
-def _together(codes: Sequence[int | None]) -> int | None:
-    """Return the exit code of a submission: the first one other than 0, or 0; None if one is unknown."""
-    if any(code is None for code in codes):
-        return None
-    return next((code for code in codes if code), 0)
-
-
 def as_dict(status: Status) -> dict[str, Any]:
     """Return a status as plain data."""
     values = asdict(status)
     return {**values.pop("submitted"), **values, "is_over": status.is_over}
+
+
+def wait_for(
+    submitted: Sequence[Submitted], log: Callable[[str], None], *, sleep: Callable[[float], None] = time.sleep
+) -> list[Status]:
+    """Wait until all jobs are over, and return their states.
+
+    Raises:
+        LaunchError: The controller does not respond.
+    """
+    last_lines: dict[str, str] = {}
+    interval, num_unknown = FIRST_S, 0
+    while True:
+        queued = queue()
+        statuses = [status(submission, queued) for submission in submitted]
+        for job_status in statuses:
+            line = status_line(job_status)
+            if last_lines.get(job_status.submitted.job) != line:
+                last_lines[job_status.submitted.job] = line
+                log(line)
+        if all(job_status.is_over for job_status in statuses):
+            # The exit code of a job may appear shortly after it left the queue.
+            num_unknown += 1
+            if all(job_status.exit_code is not None for job_status in statuses) or num_unknown >= MAX_UNKNOWN:
+                return statuses
+        sleep(interval)
+        interval = min(LAST_S, interval * 1.2)
+
+
+def status_line(job_status: Status) -> str:
+    """Return the state of a job, in one line."""
+    states = ", ".join(
+        f"{count} {state}" if job_status.submitted.is_array else state for state, count in job_status.states.items()
+    )
+    nodes = f" on {job_status.nodes}" if job_status.nodes else ""
+    reason = f" ({job_status.reason})" if job_status.reason else ""
+    times = job_status.num_requeued or 0
+    again = f", queued again {'once' if times == 1 else f'{times} times'}" if times else ""
+    return plain(f"job {job_status.submitted.job} {job_status.submitted.name}: {states}{nodes}{reason}{again}")

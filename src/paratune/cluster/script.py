@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paratune.base.units import counted
 from paratune.cluster.shell import directive, quoted
 from paratune.cluster.site import Container, Site, processes_per_node
 from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
@@ -17,8 +18,8 @@ from paratune.processes.place import EXIT_CODES_VARIABLE
 from paratune.records import CHECKPOINTS_FOLDER
 from paratune.records.sweep import cell_run_folder
 
+INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
-
 
 _END = """
 # The exit codes of ranks are more specific than that of srun, or of torchrun, which is always 1.
@@ -127,19 +128,16 @@ class BatchJob:
 
 def script_text(job: BatchJob) -> str:
     """Return the batch script of a job."""
-    heading = ["#!/bin/bash", f"# {_about(job)}", "# Written by paratune launch: edit the site file and submit again."]
-    lines = [*heading, *_directives(job), "", *_names(job), *_SIGNALS.splitlines(), *setup_lines(job.site)]
+    kind = f"Array of {len(job.runs)} runs" if job.is_array else "Run"
+    size = f"{counted(job.site.nodes, 'node')}, {counted(processes_per_node(job.site), 'process', 'processes')} on each"
+    lines = ["#!/bin/bash", f"# {kind} {job.name}: {size}."]
+    lines += ["# Written by paratune launch: edit the site file and submit again.", *_directives(job), ""]
+    number = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
+    lines += [f"folder={shlex.quote(str(job.folder))}", f'job="{number}"', "restarts=${SLURM_RESTART_COUNT:-0}"]
+    lines += [f"max_requeues={job.site.max_requeues} max_hang_requeues={job.site.max_hang_requeues}"]
+    lines += [f"processes={job.num_processes}", *_SIGNALS.splitlines(), *setup_lines(job.site)]
     lines += [*_run_of(job), *_task(job), *_start(job), *_END.splitlines()]
     return "\n".join(lines) + "\n"
-
-
-def _about(job: BatchJob) -> str:
-    site = job.site
-    nodes = "1 node" if site.nodes == 1 else f"{site.nodes} nodes"
-    count = processes_per_node(site)
-    processes = "1 process" if count == 1 else f"{count} processes"
-    kind = f"Array of {len(job.runs)} runs" if job.is_array else "Run"
-    return f"{kind} {job.name}: {nodes}, {processes} on each."
 
 
 def _directives(job: BatchJob) -> Iterator[str]:
@@ -156,7 +154,14 @@ def _directives(job: BatchJob) -> Iterator[str]:
         yield directive("cpus-per-task", str(site.cpus_per_node))
     if site.memory_per_node is not None:
         yield directive("mem", site.memory_per_node)
-    yield from _resources(site)
+    resources, gpus = list(site.gres), f"{site.gpu_type}:" if site.gpu_type else ""
+    gpus += str(site.gpus_per_node)
+    if site.gpus_per_node and site.gpu_request == "gres":
+        resources.insert(0, f"gpu:{gpus}")
+    elif site.gpus_per_node:
+        yield directive("gpus-per-node", gpus)
+    if resources:
+        yield directive("gres", ",".join(resources))
     for option in site.sbatch:
         name, _, value = option.removeprefix("--").partition("=")
         yield directive(name, value or None)
@@ -172,26 +177,6 @@ def _directives(job: BatchJob) -> Iterator[str]:
     yield directive("output", f"{folder}/{'%A_%a' if job.is_array else '%j'}.txt")
 
 
-def _resources(site: Site) -> Iterator[str]:
-    kind = f"{site.gpu_type}:" if site.gpu_type else ""
-    resources = list(site.gres)
-    if site.gpus_per_node and site.gpu_request == "gres":
-        resources.insert(0, f"gpu:{kind}{site.gpus_per_node}")
-    elif site.gpus_per_node:
-        yield directive("gpus-per-node", f"{kind}{site.gpus_per_node}")
-    if resources:
-        yield directive("gres", ",".join(resources))
-
-
-def _names(job: BatchJob) -> Iterator[str]:
-    number = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
-    yield f"folder={shlex.quote(str(job.folder))}"
-    yield f'job="{number}"'
-    yield "restarts=${SLURM_RESTART_COUNT:-0}"
-    yield f"max_requeues={job.site.max_requeues} max_hang_requeues={job.site.max_hang_requeues}"
-    yield f"processes={job.num_processes}"
-
-
 def setup_lines(site: Site) -> Iterator[str]:
     """Yield the setup of a job: commands of the site, modules, virtual environment and variables."""
     if site.setup:
@@ -204,42 +189,35 @@ def setup_lines(site: Site) -> Iterator[str]:
     if site.venv is not None:
         activate = quoted(f"{site.venv}/bin/activate")
         yield from ("", f". {activate} || not_ready {activate}")
-    variables = [*_site_variables(site)]
+    variables = []
+    if site.network_interface is not None:
+        variables += [f"export {name}={quoted(site.network_interface)}" for name in INTERFACES]
+    if not site.internet:
+        variables.append(f"export {' '.join(f'{name}=1' for name in OFFLINE)}")
+    variables += [f"export {name}={quoted(str(value))}" for name, value in site.environment.items()]
     if variables:
         yield from ("", *variables)
-
-
-def _site_variables(site: Site) -> Iterator[str]:
-    if site.network_interface is not None:
-        yield f"export NCCL_SOCKET_IFNAME={quoted(site.network_interface)}"
-        yield f"export GLOO_SOCKET_IFNAME={quoted(site.network_interface)}"
-    if not site.internet:
-        yield f"export {' '.join(f'{name}=1' for name in OFFLINE)}"
-    yield from (f"export {name}={quoted(str(value))}" for name, value in site.environment.items())
 
 
 def _run_of(job: BatchJob) -> Iterator[str]:
     """Yield the variables of the run, which the tasks inherit."""
     yield ""
-    if not job.is_array:
-        yield f"export config={shlex.quote(str(job.runs[0].config))}"
-        yield f"run_folder={shlex.quote(str(job.folder.parent))}"
-        yield from _run_variables(job.runs[0].environment)
-        return
-    yield 'case "$SLURM_ARRAY_TASK_ID" in'
+    if job.is_array:
+        yield 'case "$SLURM_ARRAY_TASK_ID" in'
+    indent = "    " if job.is_array else ""
     for number, run in enumerate(job.runs):
-        yield f"  {number}) # {run.name}"
-        yield f"    export config={shlex.quote(str(run.config))}"
-        yield f"    run_folder={shlex.quote(str(cell_run_folder(job.folder.parent, run.name)))}"
-        yield from (f"    {line}" for line in _run_variables(run.environment))
-        yield "    ;;"
-    yield "esac"
-
-
-def _run_variables(environment: Mapping[str, str | None]) -> Iterator[str]:
-    for name, value in environment.items():
-        # Literal: values of a matrix are not expanded.
-        yield f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
+        folder = cell_run_folder(job.folder.parent, run.name) if job.is_array else job.folder.parent
+        if job.is_array:
+            yield f"  {number}) # {run.name}"
+        yield f"{indent}export config={shlex.quote(str(run.config))}"
+        yield f"{indent}run_folder={shlex.quote(str(folder))}"
+        for name, value in run.environment.items():
+            # Literal: values of a matrix are not expanded.
+            yield indent + (f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
+        if job.is_array:
+            yield "    ;;"
+    if job.is_array:
+        yield "esac"
 
 
 def _task(job: BatchJob) -> Iterator[str]:

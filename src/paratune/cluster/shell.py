@@ -20,11 +20,9 @@ def quoted(text: str) -> str:
         return text
     if "$" not in text:
         return shlex.quote(text)
-    parts, at = [], 0
-    for variable in _VARIABLE.finditer(text):
-        parts += [_escaped(text[at : variable.start()]), variable.group()]
-        at = variable.end()
-    return f'"{"".join(parts)}{_escaped(text[at:])}"'
+    # Variables stay as they are; other characters that act inside of double quotes are escaped.
+    escaped = re.sub(rf'({_VARIABLE.pattern})|([\\"`$])', lambda match: match[1] or f"\\{match[3]}", text)
+    return f'"{escaped}"'
 
 
 def directive(name: str, value: str | None = None) -> str:
@@ -77,10 +75,6 @@ def sbatch_path_problem(text: str) -> str | None:
     if _CONTROL.search(text) or re.search(r"[\"'\\]", text):
         return f"{_shown(text)} contains a quote, a backslash or a line break, which sbatch cannot read in a path"
     return None
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r'([\\"`$])', r"\\\1", text)
 
 
 def _shown(text: str) -> str:

@@ -19,10 +19,8 @@ Time = Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")]
 Memory = Annotated[str, Field(pattern=r"^\d+[KMGT]?$")]
 
 OWN_OPTIONS = {
-    **dict.fromkeys(("account", "qos", "constraint", "reservation", "exclusive", "exclude", "time"), None),
-    "partition": None,
-    "gres": None,
-    "nodes": "nodes",
+    **{name: name for name in ("account", "qos", "constraint", "reservation", "exclusive", "exclude", "time")},
+    **{name: name for name in ("partition", "gres", "nodes")},
     "ntasks": "processes_per_node",
     "ntasks-per-node": "processes_per_node",
     "cpus-per-task": "cpus_per_node",
@@ -34,11 +32,9 @@ OWN_OPTIONS = {
     "requeue": "max_requeues",
     "no-requeue": "max_requeues",
 }
-"""Options of sbatch with an option of the site; None if it has the same name."""
+"""Option of the site by option of sbatch."""
 RESERVED = ("array", "chdir", "dependency", "error", "export", "job-name", "open-mode", "output", "parsable", "wait")
 """Options of sbatch that paratune sets."""
-
-
 SIGNAL_EARLY_S = 60
 """Slurm sends the signal of `save_before_s` up to so many seconds earlier."""
 
@@ -137,9 +133,7 @@ def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list
     Contradictions are checked only if all options are valid.
     """
     site = Site.model_validate(values)
-    problems = [*_word_problems(site), *_option_problems(site), *_variable_problems(site)]
-    if is_valid:
-        problems += _contradictions(site)
+    problems = [*_word_problems(site), *_option_problems(site), *(_contradictions(site) if is_valid else [])]
     return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in problems]
 
 
@@ -152,20 +146,17 @@ def _word_problems(site: Site) -> list[tuple[str, str]]:
         ("scratch", path_problem(site.scratch)),
         ("constraint", None if site.constraint is None else word_problem(site.constraint, more="&|*()[]!, ")),
     ]
+    for name, value in site.environment.items():
+        reasons += [(f"environment.{name}", reason) for reason in (why_not_to_set(name), path_problem(str(value)))]
     if site.container is not None:
         reasons.append(("container.image", path_problem(site.container.image)))
         reasons += [(f"container.binds[{n}]", path_problem(bind)) for n, bind in enumerate(site.container.binds)]
-        reasons += [
-            (f"container.options[{n}]", _container_option_problem(option))
-            for n, option in enumerate(site.container.options)
-        ]
+        for number, option in enumerate(site.container.options):
+            reason = path_problem(option)
+            if option in ("--cleanenv", "-e", "--containall", "-C"):
+                reason = f"is {option}, which removes the variables of the job and of the site; leave it out"
+            reasons.append((f"container.options[{number}]", reason))
     return [(key, reason) for key, reason in reasons if reason]
-
-
-def _container_option_problem(text: str) -> str | None:
-    if text in ("--cleanenv", "-e", "--containall", "-C"):
-        return f"is {text}, which removes the variables of the job and of the site; leave it out"
-    return path_problem(text)
 
 
 def _option_problems(site: Site) -> list[tuple[str, str]]:
@@ -175,19 +166,10 @@ def _option_problems(site: Site) -> list[tuple[str, str]]:
         if not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f\"'\\#]+)?", option):
             problems.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
         elif name in OWN_OPTIONS:
-            problems.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name] or name}: of the site"))
+            problems.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name]}: of the site"))
         elif name in RESERVED:
             problems.append((key, f"gives --{name}, which paratune sets; remove it"))
     return problems
-
-
-def _variable_problems(site: Site) -> list[tuple[str, str]]:
-    return [
-        (f"environment.{name}", reason)
-        for name, value in site.environment.items()
-        for reason in (why_not_to_set(name), path_problem(str(value)))
-        if reason
-    ]
 
 
 def _contradictions(site: Site) -> list[tuple[str, str]]:

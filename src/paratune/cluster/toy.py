@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from paratune.base.text import plain
 from paratune.errors import LaunchError, MissingDependency, os_error_as
 
@@ -58,10 +60,11 @@ class ToyCluster:
         """Return the process ID of each running daemon: munged, slurmctld, and slurmd by the name of its node."""
         numbers = {}
         for path in sorted(self.folder.glob("*.pid")):
-            with suppress(OSError, ValueError):
-                number = int(path.read_text())
-                if _is_daemon(number, self.folder):
-                    numbers[path.stem] = number
+            with suppress(OSError, ValueError, psutil.Error):
+                process = psutil.Process(int(path.read_text()))
+                # Another process may have the number of a daemon that ended.
+                if process.status() != psutil.STATUS_ZOMBIE and str(self.folder) in " ".join(process.cmdline()):
+                    numbers[path.stem] = process.pid
         return numbers
 
     def node_names(self) -> list[str]:
@@ -87,7 +90,6 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
         raise LaunchError(text, code="toy_cluster.invalid", option="--nodes", value=num_nodes)
     programs = _programs()
     cluster = ToyCluster(folder.absolute())
-    _check_folder(cluster)
     if cluster.pids():
         where = plain(shlex.quote(str(cluster.folder)))
         variables = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
@@ -145,19 +147,19 @@ def resume_nodes(cluster: ToyCluster) -> list[str]:
     A suspended or overloaded machine loses nodes. Slurm itself takes minutes to resume them.
     """
     pids = cluster.pids()
-    result = _call_in_time(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
+    result = _call(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
     nodes = [line.split(" ", 2) for line in result.stdout.splitlines()] if result else []
     # Nodes that were set down by hand have another reason.
     lost = [name for name, state, why in nodes if state.startswith("down") and why.startswith("Not responding")]
     back = [name for name in lost if name in pids]
     for name in back:
-        _call_in_time(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
+        _call(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
     return back
 
 
 def node_states(cluster: ToyCluster) -> dict[str, str]:
     """Return the state of each node from sinfo; empty if the controller does not respond."""
-    result = _call_in_time(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
+    result = _call(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
     if result is None or result.returncode:
         return {}
     return {name: state for name, _, state in (line.partition(" ") for line in result.stdout.splitlines())}
@@ -166,51 +168,50 @@ def node_states(cluster: ToyCluster) -> dict[str, str]:
 def conf_text(folder: Path, ports: Sequence[int]) -> str:
     """Return slurm.conf, with the controller on the first port and a node on each other port."""
     user = getpass.getuser()
-    nodes = [
+    nodes = "\n".join(
         f"NodeName=n{number} NodeHostname={_hostname()} NodeAddr=127.0.0.1 Port={port} CPUs={_CPUS_PER_NODE} "
         f"RealMemory={_MEMORY_MIB} State=UNKNOWN"
         for number, port in enumerate(ports[1:], start=1)
-    ]
-    lines = [
-        "# A toy cluster of paratune on loopback; rewritten by each start.",
-        "ClusterName=toy",
-        f"SlurmctldHost={_hostname()}(127.0.0.1)",
-        f"SlurmctldPort={ports[0]}",
-        f"SlurmUser={user}",
-        f"SlurmdUser={user}",
-        "AuthType=auth/munge",
-        f"AuthInfo=socket={folder}/munge.socket",
-        "CredType=cred/munge",
-        f"StateSaveLocation={folder}/state",
-        f"SlurmdSpoolDir={folder}/spool.%n",
-        f"SlurmctldPidFile={folder}/slurmctld.pid",
-        f"SlurmdPidFile={folder}/%n.pid",
-        f"SlurmctldLogFile={folder}/slurmctld.log",
-        f"SlurmdLogFile={folder}/slurmd.%n.log",
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_Core",
-        "JobCompType=jobcomp/none",
-        "JobAcctGatherType=jobacct_gather/none",
-        "MpiDefault=none",
-        "SlurmdParameters=config_overrides",
-        "ReturnToService=2",
-        f"SlurmdTimeout={_SLURMD_TIMEOUT_S}",
-        "KillWait=10",
-        "UnkillableStepTimeout=300",
-        "MinJobAge=300",
-        "InactiveLimit=0",
-        "SchedulerParameters=sched_min_interval=100000,sched_interval=5,bf_interval=5",
-        "SlurmctldParameters=preempt_send_user_signal",
-        "PreemptType=preempt/partition_prio",
-        "PreemptMode=REQUEUE",
-        *nodes,
-        f"PartitionName=toy Nodes=n[1-{len(nodes)}] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 "
-        "PreemptMode=REQUEUE GraceTime=60",
-        f"PartitionName=urgent Nodes=n[1-{len(nodes)}] MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF",
-    ]
-    return "\n".join(lines) + "\n"
+    )
+    partition = f"Nodes=n[1-{len(ports) - 1}] MaxTime=INFINITE State=UP"
+    return f"""\
+# A toy cluster of paratune on loopback; rewritten by each start.
+ClusterName=toy
+SlurmctldHost={_hostname()}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobCompType=jobcomp/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout={_SLURMD_TIMEOUT_S}
+KillWait=10
+UnkillableStepTimeout=300
+MinJobAge=300
+InactiveLimit=0
+SchedulerParameters=sched_min_interval=100000,sched_interval=5,bf_interval=5
+SlurmctldParameters=preempt_send_user_signal
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+{nodes}
+PartitionName=toy {partition} Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
+PartitionName=urgent {partition} PriorityTier=2 PreemptMode=OFF
+"""
 
 
 def _hostname() -> str:
@@ -234,17 +235,14 @@ def _programs() -> dict[str, str]:
     return {name: where for name, where in paths.items() if where is not None}
 
 
-def _check_folder(cluster: ToyCluster) -> None:
-    text = str(cluster.folder)
-    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
-        problem = f"{plain(text)}: slurm.conf allows letters, digits and _ . / + - in a path; choose --folder"
-        raise LaunchError(problem, code="toy_cluster.invalid")
-    if len(text) > 80:  # the address of a socket has at most 108
-        problem = f"{text} is too long for the path of a socket (80 characters at most); choose --folder"
-        raise LaunchError(problem, code="toy_cluster.invalid")
-
-
 def _make_folder(folder: Path) -> None:
+    """Make the folder, or raise a LaunchError where Slurm or munge cannot use it."""
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(folder)):
+        problem = f"{plain(folder)}: slurm.conf allows letters, digits and _ . / + - in a path; choose --folder"
+        raise LaunchError(problem, code="toy_cluster.invalid")
+    if len(str(folder)) > 80:  # the address of a socket has at most 108
+        problem = f"{folder} is too long for the path of a socket (80 characters at most); choose --folder"
+        raise LaunchError(problem, code="toy_cluster.invalid")
     with os_error_as(
         LaunchError, f"{plain(folder)} cannot be used", "choose --folder", code="toy_cluster.invalid", folder=folder
     ):
@@ -337,13 +335,14 @@ def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> bool:
     if "slurmctld" not in pids:
         return False
     deadline = time.monotonic() + END_S
-    with suppress(subprocess.TimeoutExpired):
-        _call(["scancel", "--user", getpass.getuser()], cluster, timeout_s=END_S)
-        while (left_s := deadline - time.monotonic()) > 0:
-            queue = _call(["squeue", "--noheader"], cluster, timeout_s=left_s)
-            if queue.returncode or not queue.stdout.strip():
-                return not queue.returncode
-            time.sleep(_POLL_S)
+    _call(["scancel", "--user", getpass.getuser()], cluster, timeout_s=END_S)
+    while (left_s := deadline - time.monotonic()) > 0:
+        queue = _call(["squeue", "--noheader"], cluster, timeout_s=left_s)
+        if queue is None or queue.returncode:
+            return False
+        if not queue.stdout.strip():
+            return True
+        time.sleep(_POLL_S)
     return False
 
 
@@ -354,59 +353,35 @@ def _kill(numbers: Sequence[int]) -> None:
 
 
 def _end(numbers: Sequence[int]) -> None:
+    """Send SIGTERM, and SIGKILL to processes that still run after END_S."""
+    processes = []
     for number in numbers:
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGTERM)
-    deadline = time.monotonic() + END_S
-    for number in numbers:
-        while _is_running(number) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        _kill([number])
-
-
-def _is_running(number: int) -> bool:
-    with suppress(ChildProcessError):
-        os.waitpid(number, os.WNOHANG)
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        with suppress(psutil.Error):
+            processes.append(psutil.Process(number))
+            processes[-1].terminate()
+    _, alive = psutil.wait_procs(processes, timeout=END_S)
+    _kill([process.pid for process in alive])
 
 
 def _job_processes(cluster: ToyCluster, name: str) -> list[int]:
     """Return the processes of jobs on a node: slurmstepd first, since it would report the deaths of the others."""
-    tasks, parents = [], []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError, ValueError, IndexError):
-            words = path.read_bytes().split(b"\0")
-            if {f"SLURMD_NODENAME={name}".encode(), f"SLURM_CONF={cluster.conf}".encode()} <= set(words):
-                tasks.append(int(path.parent.name))
-                parents.append(int((path.parent / "stat").read_text().rpartition(")")[2].split()[1]))
-    return [*(number for number in dict.fromkeys(parents) if _name_of(number) == "slurmstepd"), *tasks]
+    node = {"SLURMD_NODENAME": name, "SLURM_CONF": str(cluster.conf)}
+    daemons, tasks = [], []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if node.items() <= process.environ().items():
+                tasks.append(process.pid)
+                parent = process.parent()
+                if parent is not None and parent.name() == "slurmstepd":
+                    daemons.append(parent.pid)
+    return [*dict.fromkeys(daemons), *tasks]
 
 
-def _name_of(number: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{number}/comm").read_text().strip()
-    return ""
-
-
-def _is_daemon(number: int, folder: Path) -> bool:
-    """Return whether a process is a daemon of this folder, and not another one with the same process ID."""
-    try:
-        words = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return False
-    return _is_running(number) and str(folder) in words
-
-
-def _call_in_time(command: Sequence[str], cluster: ToyCluster) -> "subprocess.CompletedProcess[str] | None":
+def _call(
+    command: Sequence[str], cluster: ToyCluster, *, timeout_s: float = _ANSWER_S
+) -> "subprocess.CompletedProcess[str] | None":
     """Call a command of Slurm; return None after the timeout."""
-    with suppress(subprocess.TimeoutExpired):
-        return _call(command, cluster, timeout_s=_ANSWER_S)
-    return None
-
-
-def _call(command: Sequence[str], cluster: ToyCluster, *, timeout_s: float) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, **cluster.environment}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    with suppress(subprocess.TimeoutExpired):
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return None

@@ -14,7 +14,6 @@ from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.shell import sbatch_path_problem
 from paratune.cluster.site import Site, processes_per_node
 from paratune.cluster.slurm import controller_facts, queue, submit
-from paratune.cluster.wait import wait_for
 from paratune.config.layers import read_text
 from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path
@@ -263,7 +262,7 @@ def _write(path: Path, text: str) -> None:
 
 def wait_for_jobs(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
     try:
-        statuses = wait_for(submitted, _log)
+        statuses = jobs.wait_for(submitted, _log)
     except KeyboardInterrupt:
         numbers = " ".join(job.job for job in submitted)
         _log(f"no longer waiting; the jobs continue: paratune jobs shows them, scancel {numbers} ends them")

@@ -10,9 +10,17 @@ import pytest
 from raised import raises_code
 
 from paratune.cluster import jobs, slurm
-from paratune.cluster.jobs import Status, Submitted, record_submission, status, submissions
+from paratune.cluster.jobs import (
+    MAX_UNKNOWN,
+    Status,
+    Submitted,
+    record_submission,
+    status,
+    status_line,
+    submissions,
+    wait_for,
+)
 from paratune.cluster.slurm import Queued, check_job_id, controller_facts, queue, submit
-from paratune.cluster.wait import MAX_UNKNOWN, status_line, wait_for
 
 Programs = Callable[..., None]
 
@@ -193,7 +201,7 @@ def test_the_states_of_an_array_are_counted(tmp_path: Path, monkeypatch: pytest.
 def test_waiting_logs_each_change_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "slurm").mkdir()
     looks = [[queued("12", "PENDING", reason="Priority")]] * 2 + [[queued("12", "RUNNING", nodes="n1")]] * 2 + [[]]
-    monkeypatch.setattr("paratune.cluster.wait.queue", lambda: looks.pop(0) if looks else [])
+    monkeypatch.setattr(jobs, "queue", lambda: looks.pop(0) if looks else [])
     monkeypatch.setattr(jobs, "controller_facts", lambda job: {})
     message: list[str] = []
     slept: list[float] = []
@@ -217,7 +225,7 @@ def test_waiting_logs_each_change_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_waiting_ends_for_an_unknown_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "slurm").mkdir()
-    monkeypatch.setattr("paratune.cluster.wait.queue", list)
+    monkeypatch.setattr(jobs, "queue", list)
     monkeypatch.setattr(jobs, "controller_facts", lambda job: {})
     slept: list[float] = []
     (result,) = wait_for([submission(tmp_path)], lambda line: None, sleep=slept.append)
