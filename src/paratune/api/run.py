@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paratune.api.apply import check_model
 from paratune.api.process import process_as_before
-from paratune.console.html import html_table
+from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records import (
     RUN_FILE,

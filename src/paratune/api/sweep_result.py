@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paratune.api.run import Run
-from paratune.console.html import html_table
+from paratune.console.notebook import html_table
 from paratune.records import RUN_FILE, is_finished
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, read_sweep
 

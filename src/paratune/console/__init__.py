@@ -13,12 +13,10 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
-from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -159,53 +157,16 @@ def _stderr() -> Console:
     return Console(stderr=True)
 
 
-class _Times(ProgressColumn):
-    """Elapsed and remaining time."""
-
-    def render(self, task: Task) -> Text:
-        left = task.time_remaining
-        left_text = "" if left is None else f", {_clock_text(left)} left"
-        return Text(f"{_clock_text(task.finished_time or task.elapsed or 0.0)} elapsed{left_text}")
-
-
-def _clock_text(seconds: float) -> str:
-    """Return "0:37" in minutes and seconds, or "1:02 h" from an hour on."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d} h" if hours else f"{minutes}:{rest:02d}"
-
-
-class _Note(ProgressColumn):
-    """The note of a bar."""
-
-    def render(self, task: Task) -> "_WholeItems":
-        return _WholeItems(task.fields["note"])
-
-
-class _WholeItems:
-    """A line of items, two spaces apart, without the last items that do not fit."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        items = self._text.split("  ")
-        while len(items) > 1 and cell_len("  ".join(items)) > options.max_width:
-            items.pop()
-        yield Text("  ".join(items), no_wrap=True, overflow="ellipsis")
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(0, min(cell_len(self._text), options.max_width))
-
-
 def _progress(console: Console) -> Progress:
     is_wide = console.width >= 110
     return Progress(
         TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=24 if is_wide else 19)),
         BarColumn(bar_width=24 if is_wide else 6),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        _Times(table_column=Column(no_wrap=True)),
-        _Note(table_column=Column(ratio=1, no_wrap=True)),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        TextColumn("{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
         console=console,
         speed_estimate_period=SPEED_S,
         expand=True,

@@ -1,10 +1,16 @@
-"""Progress in a notebook: one line that is updated."""
+"""Output in a notebook: results as HTML, with escaped text, and progress in one line that is updated."""
 
 import sys
 import time
+from collections.abc import Iterable
+from html import escape
+from io import StringIO
 from typing import Any
 
+from rich.console import Console
+
 from paratune.base.text import plain
+from paratune.base.units import format_number
 
 UPDATE_S = 0.2
 """Least time between two updates of the line: each is a message to the browser."""
@@ -36,3 +42,19 @@ class NotebookLine:
             self._handle = display(content, raw=True, display_id=True)
         else:
             self._handle.update(content, raw=True)
+
+
+def html_table(heading: str, rows: Iterable[tuple[str, Any]]) -> str:
+    """Return a table of names and values below a heading."""
+    cells = ""
+    for name, value in rows:
+        text = format_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+        cells += f'<tr><th style="text-align:left">{escape(name)}</th><td>{escape(text)}</td></tr>'
+    return f"<table><caption>{escape(heading)}</caption><tbody>{cells}</tbody></table>"
+
+
+def html_of(renderable: Any, width: int = 110) -> str:
+    """Return the output of the command line, as HTML in fixed width."""
+    console = Console(file=StringIO(), record=True, width=width, force_jupyter=False)
+    console.print(renderable)
+    return f"<pre>{escape(console.export_text())}</pre>"

@@ -46,7 +46,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return what `paratune compare` prints, for notebooks."""
-        from paratune.console.html import html_of
+        from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_comparison
 
         return html_of(terminal_comparison(self))

@@ -4,7 +4,7 @@ import pytest
 from raised import raises_code
 
 import paratune
-from paratune.console.html import html_table
+from paratune.console.notebook import html_table
 from paratune.errors import ConfigError
 
 

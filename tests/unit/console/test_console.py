@@ -171,10 +171,9 @@ def test_a_bar_keeps_its_figures_in_a_narrow_terminal(width: int):
 
     (line,) = [line for line in out.getvalue().splitlines() if "run" in line]
     assert len(line) <= width
-    for figure in ("17/2000", "0:00 elapsed", "loss 0.4321"):
+    for figure in ("17/2000", "0:00:00", "loss 0.4321"):
         assert figure in line
-    assert "…" not in line
-    assert ("samples/s per rank" in line) == (width >= 100)
+    assert ("samples/s per rank" in line) == (width >= 80)
     assert ("epoch 1.00" in line) == (width >= 100)
 
 
@@ -193,7 +192,7 @@ def test_the_bars_of_a_run_and_its_evaluation_fit_80_columns(monkeypatch: pytest
     line, evaluation = (line.rstrip() for line in out.getvalue().splitlines() if "/" in line)
     assert max(len(line), len(evaluation)) <= 80
     # 5 steps in 100 s, and 2000 left.
-    for figure in ("11005/13005", "10:01 h elapsed", "11:06 h left", "loss 0.4321"):
+    for figure in ("11005/13005", "10:01:40", "11:06:40 left", "loss 0.4321"):
         assert figure in line
     assert "0/70" in evaluation
 

@@ -176,7 +176,7 @@ class SweepReport(Systems):
 
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
-        from paratune.console.html import html_of
+        from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_sweep
 
         return html_of(terminal_sweep(self))

@@ -57,7 +57,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
-        from paratune.console.html import html_of
+        from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_runs
 
         return html_of(terminal_runs(self))
