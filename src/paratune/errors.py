@@ -235,23 +235,13 @@ def nearest_name(word: str, known: Iterable[str]) -> str | None:
     Equal suffixes of files do not count, and names with different numbers (fp16, fp64) are never near.
     """
     # Without case: ACCURACY shares no letter with accuracy otherwise.
-    lower, numbers = word.lower(), _numbers(word)
-    nearness = {
-        name: (_ratio(_stem(lower), _stem(name.lower())), _ratio(lower, name.lower()))
-        for name in known
-        if not numbers or _numbers(name) == numbers
-    }
-    nearest = max(nearness, key=nearness.__getitem__, default=None)
-    return nearest if nearest is not None and nearness[nearest][0] > _NEAR else None
-
-
-def _ratio(a: str, b: str) -> float:
-    return difflib.SequenceMatcher(None, a, b).ratio()
-
-
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0] or name
-
-
-def _numbers(name: str) -> list[str]:
-    return re.findall("[0-9]+", name)
+    lower, numbers = word.lower(), re.findall("[0-9]+", word)
+    nearest, most = None, (_NEAR, 0.0)
+    for name in known:
+        if numbers and re.findall("[0-9]+", name) != numbers:
+            continue
+        pairs = [(text.rpartition(".")[0] or text, text) for text in (lower, name.lower())]
+        without_suffix, whole = (difflib.SequenceMatcher(None, *pair).ratio() for pair in zip(*pairs, strict=True))
+        if without_suffix > _NEAR and (without_suffix, whole) > most:
+            nearest, most = name, (without_suffix, whole)
+    return nearest

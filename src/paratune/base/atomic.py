@@ -134,37 +134,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def fill_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; at the end of the block its content is in `folder`, which must not have any.
-
-    An existing folder is not replaced: it may be a working directory or a mount point. The content is moved into it
-    file by file; only a missing folder appears at once.
-
-    Raises:
-        OSError: It is not empty, or a file cannot be synchronized or renamed.
-    """
-    if not folder.exists():
-        with replace_folder(folder, is_new=True) as temporary:
-            yield temporary
-        return
-    inner = folder / "content"
-    delete_remains(folder, name=inner.name)
-    if any(folder.iterdir()):
-        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
-    temporary = temporary_path(inner)
-    try:
-        temporary.mkdir()
-        yield temporary
-        for path in temporary.rglob("*"):
-            sync(path)
-        for path in sorted(temporary.iterdir()):
-            path.rename(folder / path.name)
-        _sync_folder(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def delete_folder(folder: Path) -> None:
     """Delete a folder atomically: it is renamed first, so that no partly deleted folder has its name.
 

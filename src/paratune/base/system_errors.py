@@ -16,15 +16,13 @@ _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't allocate 
 """Parts of messages of the dynamic loader, PyTorch and the C++ library."""
 _MODELS = os.path.join("transformers", "models", "")  # noqa: PTH118 - compared with names of files as texts
 """Part of the file name of a model's code."""
-_NO_THREAD = "can't start new thread"
-_NO_FILE = "Too many open files"
-_LOOP = "Symlink loop from"
-"""Start of the message of `Path.resolve` before Python 3.13."""
+_MESSAGES = {
+    "can't start new thread": errno.EAGAIN,
+    "Too many open files": errno.EMFILE,  # of torch.utils.data
+    "Symlink loop from": errno.ELOOP,  # of Path.resolve before Python 3.13
+}
+"""Parts of messages of a RuntimeError that has no error number."""
 _RAISE_FILES = "close other programs, or raise the limit (ulimit -n)"
-_RAISE_PROCESSES = "end other processes, or raise the limit (ulimit -u, or that of the container)"
-_RAISE_MEMORY = "free memory, or raise the limit (ulimit -v, or that of the job)"
-_PERMISSION = "change the permissions, or name another path"
-_ROOM = "free space, or name a path on another file system"
 _PATHS = {
     errno.ENAMETOOLONG: "name a shorter path: most file systems allow 255 bytes in each part of a path",
     errno.ELOOP: "symbolic links form a cycle; correct the links, or name another path",
@@ -32,14 +30,16 @@ _PATHS = {
     errno.EISDIR: "it is a folder; name a file",
 }
 """Remedies for wrong paths, by error number."""
-_LIMITS = {errno.EMFILE: _RAISE_FILES, errno.ENFILE: _RAISE_FILES, errno.EAGAIN: _RAISE_PROCESSES}
+_LIMITS = {
+    errno.EMFILE: _RAISE_FILES,
+    errno.ENFILE: _RAISE_FILES,
+    errno.EAGAIN: "end other processes, or raise the limit (ulimit -u, or that of the container)",
+}
 """Remedies for exceeded limits, by error number."""
 _FILES = {
-    errno.EACCES: _PERMISSION,
-    errno.EPERM: _PERMISSION,
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change the permissions, or name another path"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space, or name a path on another file system"),
     errno.EROFS: "name a path on another file system",
-    errno.ENOSPC: _ROOM,
-    errno.EDQUOT: _ROOM,
     errno.EFBIG: "raise the limit for the size of a file (ulimit -f)",
     errno.EIO: "the disk or the network file system fails; dmesg may have the reason",
     errno.ESTALE: "the network file system has lost the file; mount it again",
@@ -96,37 +96,22 @@ def forward_error(error: BaseException) -> ParatuneError | None:
 
 def _explained(error: BaseException) -> ParatuneError | None:
     text = str(error)
-    if isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY) or _number(error) == errno.ENOMEM:
+    number: int | None = None
+    path, reason = None, _shown(text)
+    if isinstance(error, OSError) and error.errno is not None:
+        number, path = error.errno, None if error.filename is None else _shown(error.filename)
+        reason = os.strerror(number) if path is None else f"{path}: {os.strerror(number)}"
+    elif isinstance(error, RuntimeError):
+        number = next((number for part, number in _MESSAGES.items() if part in text), None)
+    if isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY) or number == errno.ENOMEM:
         reason = text[:_MAX_SHOWN] or type(error).__name__
-        return OutOfMemory(f"memory ran out ({reason}); {_RAISE_MEMORY}", code="memory.out", reason=reason)
-    if isinstance(error, RuntimeError) and _NO_THREAD in text:
-        return _limit_error(text, _RAISE_PROCESSES)
-    if isinstance(error, RuntimeError) and _NO_FILE in text:  # from torch.utils.data
-        return _limit_error(_NO_FILE, _RAISE_FILES)
-    if isinstance(error, RuntimeError) and text.startswith(_LOOP):
-        return ConfigError(f"{_shown(text)}; {_PATHS[errno.ELOOP]}", code="system.path", path=_shown(text))
-    return _explained_number(error) if isinstance(error, OSError) else None
-
-
-def _explained_number(error: OSError) -> ParatuneError | None:
-    number = _number(error)
-    if number is None:
-        return None
-    path = None if error.filename is None else _shown(error.filename)
-    reason = os.strerror(number) if path is None else f"{path}: {os.strerror(number)}"
+        remedy = "free memory, or raise the limit (ulimit -v, or that of the job)"
+        return OutOfMemory(f"memory ran out ({reason}); {remedy}", code="memory.out", reason=reason)
     if number in _PATHS:
         return ConfigError(f"{reason}; {_PATHS[number]}", code="system.path", path=path)
     if number in _LIMITS:
-        return _limit_error(reason, _LIMITS[number])
+        return ParatuneError(f"{reason}; {_LIMITS[number]}", code="system.limit", reason=reason)
     return ParatuneError(f"{reason}; {_FILES[number]}", code="system.file", path=path) if number in _FILES else None
-
-
-def _limit_error(reason: str, advice: str) -> ParatuneError:
-    return ParatuneError(f"{reason}; {advice}", code="system.limit", reason=reason)
-
-
-def _number(error: BaseException) -> int | None:
-    return error.errno if isinstance(error, OSError) else None
 
 
 def _shown(filename: object) -> str:

@@ -181,8 +181,9 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
         ConfigError: The nodes cannot have the same number of processes, or a node has too few.
     """
     limit = processes_per_node(site)
-    num_nodes = num_nodes or (site.nodes if site.nodes > 1 else 0)
-    if num_nodes and (num_processes % num_nodes or num_processes // num_nodes > limit):
+    num_nodes = num_nodes or (site.nodes if site.nodes > 1 else -(-num_processes // limit))
+    per_node, rest = divmod(num_processes, num_nodes)
+    if rest or per_node > limit:
         raise ConfigError(
             f"{name} needs {num_processes} processes on {num_nodes} nodes, and a node of the site has {limit}: nproc "
             f"may be a multiple of {num_nodes}, up to {num_nodes * limit}; --nodes or the matrix (nodes:) changes them",
@@ -192,21 +193,9 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
             num_nodes=num_nodes,
             limit=limit,
         )
-    if not num_nodes and num_processes > limit and num_processes % limit:
-        message = (
-            f"{name} needs {num_processes} processes, and a node of the site has {limit}: a run on several nodes uses "
-            f"complete nodes; nproc may be up to {limit}, or a multiple of it"
-        )
-        raise ConfigError(message, code="site.too_small", name=name, num_processes=num_processes, limit=limit)
-    per_node = num_processes // num_nodes if num_nodes else min(num_processes, limit)
     gpus = per_node if site.gpus_per_node else 0
-    return site.model_copy(
-        update={
-            "nodes": num_processes // per_node,
-            "gpus_per_node": gpus,
-            "processes_per_node": None if gpus else per_node,
-        }
-    )
+    update = {"nodes": num_nodes, "gpus_per_node": gpus, "processes_per_node": None if gpus else per_node}
+    return site.model_copy(update=update)
 
 
 def _job(name: str, site: Site, runs: tuple[ArrayRun, ...], folder: Path) -> BatchJob:

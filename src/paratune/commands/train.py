@@ -39,8 +39,8 @@ def train(
     from paratune.config.load import load_config
     from paratune.config.sections import run_path
     from paratune.processes.elastic import read_torchrun, start_mode
+    from paratune.processes.local import launch_with_smaller_batches
     from paratune.processes.place import RENDEZVOUS_VARIABLE, place_from_environment
-    from paratune.processes.smaller_batches import launch_with_smaller_batches
 
     outlive_readers()
     mode = start_kind(resume=resume, overwrite=overwrite)

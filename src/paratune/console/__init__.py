@@ -105,11 +105,6 @@ class Bar:
             self._logged_at = time.monotonic()
             logging.getLogger("paratune").info("%s %d/%d %s", self._label, done, self._total, self._note)
 
-    def remove(self) -> None:
-        """Remove the bar from the screen."""
-        if self._progress is not None and self._task is not None:
-            self._progress.remove_task(self._task)
-
 
 class Display:
     """Progress bars and lines on stderr; stdout is for results."""
@@ -141,11 +136,10 @@ class Display:
         if self._num_open == 0:
             self._progress.start()
         self._num_open += 1
-        bar = Bar(label, total, self._progress, self._listener)
         try:
-            yield bar
+            yield Bar(label, total, self._progress, self._listener)
         finally:
-            bar.remove()
+            self._progress.remove_task(self._progress.task_ids[-1])
             self._num_open -= 1
             if self._num_open == 0:
                 self._progress.stop()

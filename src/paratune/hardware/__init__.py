@@ -62,16 +62,22 @@ def describe_node(path: Path | None = None, data_path: Path | None = None) -> di
         container), virtualisation, storage (of the run folder), data_storage (of the token files), gpus, gpu_driver
         (version of NVIDIA's driver), python. None where unknown; `gpus` is [] where there are none.
     """
+    import psutil
+
+    try:
+        os_name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        os_name = platform.platform() or None
     return {
         "hostname": socket.gethostname(),
-        "os": _os_name(),
+        "os": os_name,
         "kernel": f"{platform.system()} {platform.release()}",
         "cpu_model": cpu_model(),
         "cpu_flags": cpu_flags(),
-        "num_physical_cores": _num_cores(logical=False),
-        "num_logical_cores": _num_cores(logical=True),
+        "num_physical_cores": psutil.cpu_count(logical=False),
+        "num_logical_cores": psutil.cpu_count(logical=True),
         "num_usable_cores": usable_cores(),
-        "ram_bytes": _ram_bytes(),
+        "ram_bytes": psutil.virtual_memory().total,
         "ram_limit_bytes": memory_limit_bytes(),
         "virtualisation": describe_virtualisation(),
         "storage": describe_storage(path or Path()),
@@ -135,13 +141,14 @@ def describe_storage(path: Path, proc: Path = _PROC, sys_root: Path = _SYS) -> d
     """
     existing = nearest_existing(path)
     filesystem, block = _mount_of(existing, proc, sys_root)
+    kind = "memory" if filesystem in MEMORY_FILESYSTEMS else "network" if filesystem in NETWORK_FILESYSTEMS else None
     try:
         usage = shutil.disk_usage(existing)
     except OSError:
         usage = None
     return {
         "filesystem": filesystem,
-        "kind": _storage_kind(filesystem, block),
+        "kind": kind or (_disk_kind(block) if block else None),
         "free_bytes": None if usage is None else usage.free,
         "total_bytes": None if usage is None else usage.total,
     }
@@ -219,7 +226,9 @@ def _status_bytes(name: str) -> int | None:
 
 def total_memory_bytes() -> int:
     """Return the memory of this machine, or the limit of the container if less."""
-    return min(_ram_bytes(), memory_limit_bytes() or _NO_LIMIT_BYTES)
+    import psutil
+
+    return min(int(psutil.virtual_memory().total), memory_limit_bytes() or _NO_LIMIT_BYTES)
 
 
 def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
@@ -231,25 +240,11 @@ def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
         for names in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             with contextlib.suppress(ValueError):
                 limit, used = (int(read_text(folder / name) or "") for name in names)
+                # The system frees cached files when memory is short.
+                cached = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(folder / "memory.stat") or "", re.M)
                 if limit < _NO_LIMIT_BYTES:
-                    left.append(max(0, limit - used + _reclaimable_bytes(folder)))
+                    left.append(max(0, limit - used + (int(cached[1]) if cached else 0)))
     return min(left)
-
-
-def _reclaimable_bytes(folder: Path) -> int:
-    """Return the bytes of cached files of a control group, which the system frees when memory is short."""
-    for line in (read_text(folder / "memory.stat") or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file"):
-            return int(value)
-    return 0
-
-
-def _os_name() -> str | None:
-    try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        return platform.platform() or None
 
 
 def _cpu_fields(proc: Path) -> Mapping[str, str]:
@@ -259,19 +254,6 @@ def _cpu_fields(proc: Path) -> Mapping[str, str]:
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     return fields
-
-
-def _num_cores(*, logical: bool) -> int | None:
-    import psutil
-
-    count: int | None = psutil.cpu_count(logical=logical)
-    return count
-
-
-def _ram_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().total)
 
 
 def _cgroup_folders(controller: str, proc: Path, sys_root: Path) -> Iterator[Path]:
@@ -309,14 +291,6 @@ def _mount_of(path: Path, proc: Path, sys_root: Path) -> tuple[str | None, Path 
     if source.startswith("/dev/"):
         blocks.append(sys_root / "class" / "block" / Path(source).name)
     return filesystem, next((block.resolve() for block in blocks if block.exists()), None)
-
-
-def _storage_kind(filesystem: str | None, block: Path | None) -> str | None:
-    if filesystem in MEMORY_FILESYSTEMS:
-        return "memory"
-    if filesystem in NETWORK_FILESYSTEMS:
-        return "network"
-    return None if block is None else _disk_kind(block)
 
 
 def _disk_kind(block: Path) -> str | None:

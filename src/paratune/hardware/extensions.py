@@ -6,7 +6,6 @@ extension wait until the file is deleted: forever, if the process was killed.
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,15 +72,10 @@ def _read_lock(path: Path, proc: Path) -> BuildLock | None:
 
 def _who_has_open(path: Path, proc: Path) -> int | None:
     real = os.path.realpath(path)
-    for process, link in _open_files(proc):
-        if link == real:
-            return process
-    return None
-
-
-def _open_files(proc: Path) -> Iterator[tuple[int, str]]:
     for folder in proc.glob("[0-9]*/fd"):
         with suppress(OSError):  # of another user, or ended
             for entry in list(folder.iterdir()):
                 with suppress(OSError):  # closed meanwhile
-                    yield int(folder.parent.name), os.readlink(entry)  # noqa: PTH115 - the text, not a path
+                    if os.readlink(entry) == real:  # noqa: PTH115 - the text, not a path
+                        return int(folder.parent.name)
+    return None

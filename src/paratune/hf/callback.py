@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
+from paratune import records
 from paratune.engine.loop import Progress
 from paratune.engine.memory import peak_memory
 from paratune.engine.phases import PhaseClock, make_clock
 from paratune.engine.recorder import time_values
 from paratune.errors import CheckpointError, ConfigError
-from paratune.hf.record import TrainerRun, read_evaluation
-from paratune.records import EventLog
+from paratune.hf.record import NOT_MEASURED, TrainerRun, read_evaluation
 from paratune.records.run_folder import Mode, check_usable, folder_state, take_folder
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import on_rank_0
@@ -57,7 +57,12 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._began = time.perf_counter()
         self._is_training, self._is_in_step = False, False
         self._run: TrainerRun | None = None
-        _check_folder(self._folder, "overwrite" if overwrite else "new")
+        if not overwrite and folder_state(self._folder) in ("finished", "unfinished"):
+            message = (
+                f"PhaseCallback: {folder} already contains a run; give another folder, or overwrite=True to delete it"
+            )
+            raise CheckpointError(message, code="run.exists", folder=self._folder)
+        check_usable(self._folder, "overwrite" if overwrite else "new")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         _check_supported(args, state)
@@ -70,7 +75,7 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         run.write(warmup_steps=self._warmup_steps)
         self._run = run
         self._clock = make_clock(args.device)
-        self._events = EventLog(run.folder, args.process_index)
+        self._events = records.EventLog(run.folder, args.process_index)
         # A training that fails calls nothing: its callback is deleted, or the process ends.
         self._release = weakref.finalize(self, _release, self._events, lock)
         self._progress = Progress(seconds={"startup": time.perf_counter() - self._began})
@@ -84,7 +89,9 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._end_loader = _time_loader(run.loader, self._clock, lambda batch: self._step.add_batch(batch))
         self._end_watch = _watch_backward(self)
         self._is_training = True
-        self._events.add("sampler", **run.sampler_facts())
+        unknown = dict.fromkeys(("kind", "interval_s", "energy_source"))
+        device = str(args.device)
+        self._events.add("sampler", **unknown, name=device, is_energy_here=False, reason=NOT_MEASURED)
         self._continue()
 
     def on_step_begin(self, *_: Any, **kwargs: Any) -> None:
@@ -139,7 +146,10 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         if self._run is None or evaluation is None:
             return
         if not self._is_training:
-            self._run.add_scores(evaluation)
+            if args.process_index == 0:
+                summary = records.read_json(self._folder / records.SUMMARY_FILE)
+                summary["scores"][evaluation["split"]] = evaluation["scores"]
+                records.write_json(self._folder / records.SUMMARY_FILE, summary)
             return
         self._write_steps()
         self._progress.seconds["evaluate"] += evaluation["time_s"]
@@ -253,7 +263,7 @@ class _Step:
             setattr(self, name, None if total is None or value is None else total + value)
 
 
-def _release(events: EventLog, lock: FileLock | None) -> None:
+def _release(events: records.EventLog, lock: FileLock | None) -> None:
     with suppress(CheckpointError):
         events.close()
     if lock is not None:
@@ -312,13 +322,6 @@ def _watch_backward(callback: PhaseCallback) -> Callable[[], None]:
 
     torch.Tensor.backward = backward  # type: ignore[method-assign]
     return end
-
-
-def _check_folder(folder: Path, mode: Mode) -> None:
-    if mode == "new" and folder_state(folder) in ("finished", "unfinished"):
-        message = f"PhaseCallback: {folder} already contains a run; give another folder, or overwrite=True to delete it"
-        raise CheckpointError(message, code="run.exists", folder=folder)
-    check_usable(folder, mode)
 
 
 def _check_supported(args: TrainingArguments, state: TrainerState) -> None:

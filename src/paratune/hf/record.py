@@ -30,7 +30,7 @@ _TRAIN_ARGUMENTS = (
 _OWN_ARGUMENTS = {"output_dir", "logging_dir", "run_name", "seed", "local_rank"}
 """Arguments that differ between runs of one experiment."""
 _SPEED = ("runtime", "samples_per_second", "steps_per_second", "jit_compilation_time", "model_preparation_time")
-_NOT_MEASURED = "PhaseCallback does not measure it"
+NOT_MEASURED = "PhaseCallback does not measure it"
 _PHASES = {
     "get_batch": "next batch of the data loader, with the copy to the device",
     "forward": "from the start of a micro-step to the backward pass: forward pass, loss, and copies that the loader "
@@ -114,9 +114,11 @@ class TrainerRun:
             "loader": {"workers": args.dataloader_num_workers},
             "batch": {**batch, "layout": "padded"},
         }
-        # Sizes and weights are unknown where a rank has only a part of them.
-        is_whole = kind in ("trainer-single", "trainer-ddp")
-        unknown = dict.fromkeys(("num_parameters", "num_trainable", "size_bytes", "init_fingerprint"))
+        if kind in ("trainer-single", "trainer-ddp"):
+            model = model_facts(self.model, name)
+        else:  # sizes and weights are unknown where a rank has only a part of them
+            unknown = dict.fromkeys(("num_parameters", "num_trainable", "size_bytes", "init_fingerprint"))
+            model = {"name": name, "architecture": type(self.model).__name__, **unknown}
         dataset, num_steps = getattr(self.loader, "dataset", None), self.state.max_steps
         fingerprint = getattr(dataset, "_fingerprint", None)  # of the library datasets
         began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -136,9 +138,7 @@ class TrainerRun:
                     "fingerprint": f"datasets:{fingerprint}" if isinstance(fingerprint, str) else None,
                 }
             },
-            "model": model_facts(self.model, name)
-            if is_whole
-            else {"name": name, "architecture": type(self.model).__name__, **unknown},
+            "model": model,
             "plan": {
                 "num_steps": num_steps,
                 "steps_per_epoch": self._steps_per_epoch,
@@ -174,11 +174,6 @@ class TrainerRun:
         samples = size * steps * self.args.world_size
         return {"global_batch_size": samples, "micro_batch_size": size, "grad_accum_steps": steps}
 
-    def sampler_facts(self) -> dict[str, Any]:
-        """Return the values of a `sampler` event for a device that is not sampled."""
-        unknown = dict.fromkeys(("kind", "interval_s", "energy_source"))
-        return {**unknown, "name": str(self.args.device), "is_energy_here": False, "reason": _NOT_MEASURED}
-
     def write_summary(self, progress: Progress) -> None:
         """Write summary.json on rank 0, from the event logs of all ranks. Collective."""
         peaks = rank_peaks(self.args.device, reduce_over_ranks)
@@ -200,25 +195,18 @@ class TrainerRun:
             cost_ms=None,
             global_batch_size=self._batch["global_batch_size"],
             traits=self.traits,
-            noise_reason=_NOT_MEASURED,
-            profile_reason=_NOT_MEASURED,
-            communication_reason=_NOT_MEASURED,
+            noise_reason=NOT_MEASURED,
+            profile_reason=NOT_MEASURED,
+            communication_reason=NOT_MEASURED,
         )
         summary["time"]["tokenize_s"] = None
         summary |= {
             "kind": "trainer",
             "scores": {entry["split"]: entry["scores"] for entry in summary["evaluations"] if entry["step"] == kept},
-            "flops": {"reason": _NOT_MEASURED},
-            "prediction": {"reason": _NOT_MEASURED},
+            "flops": {"reason": NOT_MEASURED},
+            "prediction": {"reason": NOT_MEASURED},
         }
         records.write_json(self.folder / records.SUMMARY_FILE, summary)
-
-    def add_scores(self, evaluation: Mapping[str, Any]) -> None:
-        """Add an evaluation of the trained model to the finished record, on rank 0."""
-        if self.args.process_index == 0:
-            summary = records.read_json(self.folder / records.SUMMARY_FILE)
-            summary["scores"][evaluation["split"]] = dict(evaluation["scores"])
-            records.write_json(self.folder / records.SUMMARY_FILE, summary)
 
 
 def _length(value: Any) -> int | None:

@@ -3,7 +3,6 @@
 Only plain files are allowed: links, devices, paths outside of the folder and extended headers are refused.
 """
 
-import errno
 import hashlib
 import io
 import json
@@ -18,7 +17,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from paratune.base.atomic import fill_folder, replace_file
+from paratune.base.atomic import replace_file, replace_folder
 from paratune.base.units import MIB, format_bytes
 from paratune.errors import DataError, os_error_as
 
@@ -138,25 +137,28 @@ def unpack(
     """Unpack a bundle into a new folder, completely or not at all, and check all hashes.
 
     Args:
-        folder: Missing or empty folder.
+        folder: New folder.
         complete: Called with the manifest and the temporary folder; may add files. If it raises, nothing is unpacked.
 
     Raises:
-        DataError: The bundle is truncated, damaged or unsafe; nothing is unpacked.
+        DataError: The folder exists, or the bundle is truncated, damaged or unsafe; nothing is unpacked.
     """
+    if folder.exists():
+        # Not even an empty one: it may be a working directory or a mount point, which cannot be replaced at once.
+        raise DataError(f"{folder} exists; choose a new folder", code="bundle.folder_exists", folder=folder)
     with _open(path) as file:
         manifest = _manifest(file, path)
         _check_sizes(manifest, path, folder)
-        try:
-            with fill_folder(folder) as aside:
-                _write_files(file, manifest, path, aside, on_progress)
-                complete(manifest, aside)
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
-                message = f"{folder} exists and is not empty; choose a new folder"
-                raise DataError(message, code="bundle.folder_not_empty", folder=folder) from error
-            message = f"{folder} cannot be written: {error.strerror or error}; partial files were deleted"
-            raise DataError(message, code="bundle.not_writable", folder=folder) from error
+        failed = os_error_as(
+            DataError,
+            f"{folder} cannot be written",
+            "partial files were deleted",
+            code="bundle.not_writable",
+            folder=folder,
+        )
+        with failed, replace_folder(folder, is_new=True) as aside:
+            _write_files(file, manifest, path, aside, on_progress)
+            complete(manifest, aside)
     return manifest
 
 

@@ -11,16 +11,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paratune.base.scratch import scratch_folder
 from paratune.base.stop_signals import STOP_SIGNALS, handled_signals
 from paratune.base.text import plain_lines
-from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
+from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_OUT_OF_MEMORY, EXIT_STOPPED
 from paratune.hardware import usable_cores
-from paratune.processes.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+from paratune.processes.place import (
+    LAUNCHER_POLL_S,
+    MICRO_BATCH_LIMIT_VARIABLE,
+    OUT_OF_MEMORY_VARIABLE,
+    RENDEZVOUS_VARIABLE,
+)
+from paratune.records import read_json
 
 POLL_S = LAUNCHER_POLL_S
 GRACE_S = 5.0
@@ -94,6 +100,41 @@ def launch(
         if failed:
             return _explain(failed, num_processes)
         return EXIT_OK if all(rank.code == EXIT_OK for rank in ranks.all) else EXIT_STOPPED
+
+
+def launch_with_smaller_batches(
+    arguments: Sequence[str], num_processes: int, *, start: Callable[..., int] = launch
+) -> int:
+    """Run `paratune ARGUMENTS` in several processes, and restart it with smaller micro-batches when memory runs out.
+
+    A rank that runs out of memory cannot repeat the step alone, since the others wait in a collective. So it writes a
+    note, all ranks end, and all resume from the newest checkpoint or start again. Each restart at least halves the
+    micro-batch.
+
+    Returns:
+        The exit code of the last start.
+    """
+    limit: int | None = None
+    while True:
+        with scratch_folder() as scratch:
+            place = scratch / "out_of_memory"
+            environment = {OUT_OF_MEMORY_VARIABLE: str(place)}
+            if limit is not None:
+                environment[MICRO_BATCH_LIMIT_VARIABLE] = str(limit)
+            code = start(arguments, num_processes, environment=environment)
+            notes = [read_json(path) for path in sorted(scratch.glob(f"{place.name}.rank*"))]
+        size = min((int(note["micro_batch_size"]) for note in notes), default=None)
+        if code != EXIT_OUT_OF_MEMORY or size is None or (limit is not None and size >= limit):
+            return code
+        limit = size
+        if any(note["holds_folder"] for note in notes):  # the run folder belongs to this run
+            arguments = [*(word for word in arguments if word not in ("--overwrite", "--resume")), "--resume"]
+        print(  # noqa: T201
+            f"memory ran out: restarting all {num_processes} processes with micro-batches of at most {limit}; "
+            "the global batch does not change",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _start(

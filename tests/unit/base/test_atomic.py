@@ -156,31 +156,6 @@ def test_a_folder_that_was_moved_aside_is_back_before_it_is_replaced(tmp_path):
     assert (tmp_path / "model" / "weights").read_text() == "before"
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_folder_is_filled_and_stays_the_same_one(tmp_path, is_there):
-    folder = tmp_path / "new"
-    if is_there:
-        folder.mkdir()
-        (folder / f".content.{DEAD}.tmp").mkdir()
-    number = folder.stat().st_ino if is_there else None
-    with atomic.fill_folder(folder) as temporary:
-        (temporary / "inner").mkdir()
-        (temporary / "inner" / "a").touch()
-    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == [
-        "new",
-        "new/inner",
-        "new/inner/a",
-    ]
-    assert number in (None, folder.stat().st_ino)
-
-
-def test_a_folder_that_holds_something_is_not_filled(tmp_path):
-    (tmp_path / "mine").touch()
-    with pytest.raises(OSError, match="not empty"), atomic.fill_folder(tmp_path):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
 def test_a_folder_is_deleted_with_the_rest_of_an_earlier_try(tmp_path):
     for name in ("stage", f".stage.{DEAD}.tmp"):
         (tmp_path / name).mkdir()

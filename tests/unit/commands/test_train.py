@@ -24,7 +24,7 @@ strategy: ddp
 """
 
 TRAIN_HERE = "paratune.api.train.train_here"
-LAUNCH = "paratune.processes.smaller_batches.launch_with_smaller_batches"
+LAUNCH = "paratune.processes.local.launch_with_smaller_batches"
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_OUT_OF_MEMORY
+from paratune.processes.local import launch_with_smaller_batches
 from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE
-from paratune.processes.smaller_batches import launch_with_smaller_batches
 
 
 class Processes:
