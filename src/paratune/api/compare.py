@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from paratune.api.process import process_as_before, several
 from paratune.api.run import Run
 from paratune.api.sweep_result import Sweep
-from paratune.base.imports import collector_off
 
 if TYPE_CHECKING:
     from paratune.reports.comparison import Comparison
@@ -17,7 +16,6 @@ AnyRun = Run | Sweep | str | PathLike[str]
 
 
 @process_as_before()
-@collector_off()
 def compare(
     *runs: AnyRun,
     baseline: AnyRun | None = None,

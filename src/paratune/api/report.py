@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from paratune.api.compare import AnyRun, run_folder
 from paratune.api.process import process_as_before, several
-from paratune.base.imports import collector_off
 from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 
 @process_as_before()
-@collector_off()
 def report(
     *runs: AnyRun,
     out: str | PathLike[str] | None = None,

@@ -10,7 +10,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_duration
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
-from paratune.processes.command_runner import CommandRunner
+from paratune.processes.local import CommandRunner
 from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix, is_compressed

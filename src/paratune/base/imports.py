@@ -1,4 +1,4 @@
-"""Switches Python's garbage collector off for imports of large packages and for large reports."""
+"""Switches Python's garbage collector off for imports of large packages."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ def collector_off_for_imports() -> Iterator[None]:
     for a tenth of the time of these imports. After new imports, all present objects are also excluded from later
     collections (`gc.freeze`); objects without cycles are still freed by their reference count. Garbage from before the
     block is collected first, because it would stay otherwise; that of the imports stays (12,000 small objects of
-    700,000): a collection takes as long as all the time saved. For work that creates garbage, use `collector_off`.
+    700,000): a collection takes as long as all the time saved.
     """
     was_enabled, num_modules = gc.isenabled(), len(sys.modules)
     gc.collect()
@@ -24,21 +24,5 @@ def collector_off_for_imports() -> Iterator[None]:
     finally:
         if len(sys.modules) > num_modules:
             gc.freeze()
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Switch Python's garbage collector off for the block; later collections include all objects.
-
-    A report of 1,000 runs keeps its records, tables and figures until it is written. The collector took a tenth of its
-    time; the garbage is a tenth of the peak memory, and later collections free it.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
         if was_enabled:
             gc.enable()

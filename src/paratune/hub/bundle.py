@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from paratune.base.atomic import replace_file, replace_folder
-from paratune.base.units import MIB, format_bytes
+from paratune.base.units import MIB
 from paratune.errors import DataError, os_error_as
 
 MANIFEST = "manifest.json"
@@ -148,7 +147,6 @@ def unpack(
         raise DataError(f"{folder} exists; choose a new folder", code="bundle.folder_exists", folder=folder)
     with _open(path) as file:
         manifest = _manifest(file, path)
-        _check_sizes(manifest, path, folder)
         failed = os_error_as(
             DataError,
             f"{folder} cannot be written",
@@ -218,22 +216,6 @@ def _next_header(file: BinaryIO, path: Path) -> tarfile.TarInfo:
 
 def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
     return DataError(f"{path} {problem}; nothing was unpacked", code="bundle.unsafe", path=path, **facts)
-
-
-def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
-    size = path.stat().st_size
-    if manifest.num_bytes > size:
-        listed = f"its manifest lists {format_bytes(manifest.num_bytes)}; it is truncated or unsafe"
-        raise _unsafe(path, f"has {format_bytes(size)}, but {listed}", num_bytes=manifest.num_bytes)
-    above = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(above).free
-    if manifest.num_bytes > free:
-        raise DataError(
-            f"{path} unpacks to {format_bytes(manifest.num_bytes)}, but only {format_bytes(free)} are free in {above}",
-            code="bundle.no_room",
-            path=path,
-            num_bytes=manifest.num_bytes,
-        )
 
 
 def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on_progress: OnProgress) -> None:

@@ -1,4 +1,6 @@
-"""Starts the processes of a run on this machine, forwards signals to them, and reports which one died and why.
+"""Starts the processes of a run, or whole runs, on this machine, and forwards signals to them.
+
+The launcher of a run reports which process died and why.
 
 torchrun works, too. This launcher keeps exit codes (torchrun returns 1 for every failure), waits for a checkpoint as
 long as necessary (torchrun kills 30 s after a signal), and needs no port: processes find each other through a file.
@@ -10,15 +12,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from paratune.base.scratch import scratch_folder
 from paratune.base.stop_signals import STOP_SIGNALS, handled_signals
 from paratune.base.text import plain_lines
-from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_OUT_OF_MEMORY, EXIT_STOPPED
+from paratune.errors import (
+    EXIT_FAILED,
+    EXIT_LAUNCH,
+    EXIT_OK,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_STOPPED,
+    LaunchError,
+    os_error_as,
+)
 from paratune.hardware import usable_cores
 from paratune.processes.place import (
     LAUNCHER_POLL_S,
@@ -284,3 +298,68 @@ def _report_end(rank: _Rank, num_processes: int, others: str = "") -> None:
 
 def _was_killed(rank: _Rank) -> bool:
     return rank.code is not None and rank.code < 0
+
+
+class CommandRunner:
+    """Runs whole runs one after the other, each with its output in a file.
+
+    A context manager that forwards signals to the running command; callers start no other command after a signal.
+    """
+
+    def __init__(self, program: Sequence[str] = PROGRAM) -> None:
+        self._program = program
+        self._process: subprocess.Popen[bytes] | None = None
+        self._previous: dict[int, Any] = {}
+        self.signal: str | None = None
+        """Name of the first signal."""
+
+    def __enter__(self) -> "CommandRunner":
+        is_main = threading.current_thread() is threading.main_thread()  # no other thread receives signals
+        self._previous = {number: signal.signal(number, self._forward) for number in handled_signals() if is_main}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def run(self, arguments: Sequence[str], output: Path, environment: Mapping[str, str | None] | None = None) -> int:
+        """Run `paratune ARGUMENTS` and wait for it.
+
+        Args:
+            output: File to which the output is appended.
+            environment: Additional variables; None unsets one.
+
+        Returns:
+            The exit code; negative if a signal killed it.
+
+        Raises:
+            LaunchError: The file is not writable, or the process cannot be started.
+        """
+        given = {**os.environ, "COLUMNS": "120", **(environment or {})}
+        failure = f"a run cannot be started, with its output in {output}"
+        with os_error_as(LaunchError, failure, code="launch.not_started", path=output), output.open("ab") as file:
+            self._process = subprocess.Popen(
+                [*self._program, *arguments],
+                env={name: value for name, value in given.items() if value is not None},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,  # Ctrl-C must reach it only through this process
+                preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
+            )
+        if self.signal is not None:  # received while it was started
+            self._process.send_signal(signal.Signals[self.signal])
+        return self._process.wait()
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = signal.Signals(number).name
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+            # os.write, because logging in a signal handler could deadlock. The reader of a pipe may have ended by the
+            # same Ctrl-C: an error here would end the sweep before it records how the run ended.
+            with suppress(OSError):
+                os.write(2, f"\n{signal.Signals(number).name}: forwarded to the run, which saves and ends\n".encode())

@@ -1,6 +1,9 @@
 """Trackers: TensorBoard, MLflow and Weights & Biases, each behind the same four methods.
 
-Their packages are imported in `start`. No network, except for a server that the configuration names.
+`start` imports the package, and starts a run in the tracker or continues that of an earlier session. `log` takes the
+metrics of a step (counted from 1) and its time in Unix seconds, `log_summary` those of the finished run. `finish`
+writes or sends all of them, and ends the run in the tracker. All are called in one thread, and any may block or raise.
+No network, except for a server that the configuration names.
 """
 
 import os
@@ -9,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from paratune.config.tracker_sections import MLflow, TensorBoard, WandB
 from paratune.errors import CheckpointError, require
@@ -37,26 +40,6 @@ class TrackedRun:
     """Number of steps before this session; above 0 for a resumed run."""
     config: Mapping[str, Any]
     """Resolved configuration, and hardware and software, by dotted key."""
-
-
-class Tracker(Protocol):
-    """A tracker: all methods are called in one thread; any may block or raise."""
-
-    def start(self, about: TrackedRun) -> None:
-        """Import the package, and start a run in the tracker or continue that of an earlier session."""
-        ...
-
-    def log(self, step: int, at: float, values: Mapping[str, float]) -> None:
-        """Log the metrics of a step (counted from 1); `at` in Unix seconds."""
-        ...
-
-    def log_summary(self, values: Mapping[str, float]) -> None:
-        """Log the metrics of the finished run."""
-        ...
-
-    def finish(self, status: Status) -> None:
-        """Write or send all logged metrics, and end the run in the tracker."""
-        ...
 
 
 def _known_run_id(about: TrackedRun, name: str) -> str | None:
@@ -203,3 +186,6 @@ class WandBTracker:
 
     def finish(self, status: Status) -> None:
         self._run.finish(exit_code=_WANDB_EXIT_CODES[status])
+
+
+Tracker = TensorBoardTracker | MLflowTracker | WandBTracker

@@ -9,7 +9,7 @@ import pytest
 from paratune.api.sweep_train import TrainedSweep, _Trainer
 from paratune.console import Bar
 from paratune.errors import Stopped
-from paratune.processes.command_runner import CommandRunner
+from paratune.processes.local import CommandRunner
 from paratune.records.sweep import Rounds, cell_run_folder, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix

@@ -12,7 +12,7 @@ import pytest
 from patience import wait_for
 from raised import raises_code
 
-from paratune.processes.command_runner import CommandRunner
+from paratune.processes.local import CommandRunner
 
 SLOW = """
     import signal, sys, time
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the death of the parent")
 def test_it_is_asked_to_end_when_this_process_is_killed(tmp_path: Path):
     code = (
-        "import sys\nfrom pathlib import Path\nfrom paratune.processes.command_runner import CommandRunner\n"
+        "import sys\nfrom pathlib import Path\nfrom paratune.processes.local import CommandRunner\n"
         "with CommandRunner(sys.argv[1:]) as children: children.run([], Path('log.txt'))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, *program(tmp_path, SLOW)], cwd=tmp_path)
