@@ -99,7 +99,11 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     _make_folder(cluster.folder)
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
     try:
-        _start_munged(cluster, programs["munged"])
+        at = cluster.folder
+        munged = [programs["munged"], "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key"]
+        munged += [f"--pid-file={at}/munged.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munge.seed"]
+        _daemon(munged, cluster, "munged")
+        _wait((at / "munge.socket").exists, cluster, ["munged"])
         _daemon([programs["slurmctld"], "-f", str(cluster.conf)], cluster, "slurmctld")
         for name in cluster.node_names():
             start_node(cluster, name, slurmd=programs["slurmd"])
@@ -167,9 +171,9 @@ def node_states(cluster: ToyCluster) -> dict[str, str]:
 
 def conf_text(folder: Path, ports: Sequence[int]) -> str:
     """Return slurm.conf, with the controller on the first port and a node on each other port."""
-    user = getpass.getuser()
+    user, host = getpass.getuser(), socket.gethostname().partition(".")[0]
     nodes = "\n".join(
-        f"NodeName=n{number} NodeHostname={_hostname()} NodeAddr=127.0.0.1 Port={port} CPUs={_CPUS_PER_NODE} "
+        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={_CPUS_PER_NODE} "
         f"RealMemory={_MEMORY_MIB} State=UNKNOWN"
         for number, port in enumerate(ports[1:], start=1)
     )
@@ -177,7 +181,7 @@ def conf_text(folder: Path, ports: Sequence[int]) -> str:
     return f"""\
 # A toy cluster of paratune on loopback; rewritten by each start.
 ClusterName=toy
-SlurmctldHost={_hostname()}(127.0.0.1)
+SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
@@ -212,10 +216,6 @@ PreemptMode=REQUEUE
 PartitionName=toy {partition} Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
 PartitionName=urgent {partition} PriorityTier=2 PreemptMode=OFF
 """
-
-
-def _hostname() -> str:
-    return socket.gethostname().partition(".")[0]
 
 
 def _programs() -> dict[str, str]:
@@ -265,19 +265,6 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for free_socket in sockets:
             free_socket.close()
-
-
-def _start_munged(cluster: ToyCluster, munged: str) -> None:
-    at = cluster.folder
-    _daemon(
-        [
-            *(munged, "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key"),
-            *(f"--pid-file={at}/munged.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munge.seed"),
-        ],
-        cluster,
-        "munged",
-    )
-    _wait(lambda: (at / "munge.socket").exists(), cluster, ["munged"])
 
 
 def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:

@@ -170,24 +170,20 @@ def event_metrics(event: str, values: Mapping[str, Any]) -> tuple[int, dict[str,
     if not isinstance(step, int):
         return None
     if event == "step":
-        return step, finite_numbers(_step(values))
+        wall_ms, keys = values["wall_ms"], ("loss", "grad_norm", "learning_rate", "epoch", "loss_scale")
+        numbers = {f"train/{key}": values.get(key) for key in keys}
+        numbers |= {f"phases_ms/{name}": duration for name, duration in values["phases_ms"].items()}
+        numbers["phases_ms/step"] = wall_ms
+        # Rank 0 only: the throughput of all ranks is in the summary.
+        for counted in ("tokens", "samples"):
+            numbers[f"rank0/{counted}_per_s"] = 1000 * values[f"num_{counted}"] / wall_ms if wall_ms else None
+        return step, finite_numbers(numbers | {"rank0/memory_bytes": values.get("memory_bytes")})
     if event == "evaluation":
         scores = {f"{values['split']}/{name}": value for name, value in values["scores"].items()}
         return step, finite_numbers({**scores, f"{values['split']}/time_s": values.get("time_s")})
     if event == "checkpoint":
         return step, finite_numbers({f"checkpoint/{key}": values.get(key) for key in ("time_s", "num_bytes")})
     return None
-
-
-def _step(values: Mapping[str, Any]) -> dict[str, Any]:
-    wall_ms = values["wall_ms"]
-    numbers = {f"train/{key}": values.get(key) for key in ("loss", "grad_norm", "learning_rate", "epoch", "loss_scale")}
-    numbers |= {f"phases_ms/{name}": duration for name, duration in values["phases_ms"].items()}
-    numbers["phases_ms/step"] = wall_ms
-    # Rank 0 only: the throughput of all ranks is in the summary.
-    for counted in ("tokens", "samples"):
-        numbers[f"rank0/{counted}_per_s"] = 1000 * values[f"num_{counted}"] / wall_ms if wall_ms else None
-    return numbers | {"rank0/memory_bytes": values.get("memory_bytes")}
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
