@@ -115,12 +115,13 @@ def submissions(paths: Sequence[Path]) -> list[Submitted]:
         if path.exists()
     ]
     by_job: dict[tuple[str, str], Submitted] = {}
+    lines = TypeAdapter(Submitted)
     for file in dict.fromkeys(files):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             # A line may be truncated if the disk was full. Anybody may have written it: with another type, the number
             # could be an option of scontrol and scancel.
             with suppress(ValidationError):
-                submitted = TypeAdapter(Submitted).validate_json(line, strict=True)
+                submitted = lines.validate_json(line, strict=True)
                 by_job[submitted.job, submitted.folder] = submitted
     return sorted(
         by_job.values(), key=lambda submitted: (int(submitted.job) if submitted.job.isdigit() else 0, submitted.job)
