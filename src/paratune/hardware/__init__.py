@@ -67,10 +67,10 @@ def describe_node(path: Path | None = None, data_path: Path | None = None) -> di
     try:
         os_name = platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
-        os_name = platform.platform() or None
+        os_name = platform.platform()
     return {
         "hostname": socket.gethostname(),
-        "os": os_name,
+        "os": os_name or None,
         "kernel": f"{platform.system()} {platform.release()}",
         "cpu_model": cpu_model(),
         "cpu_flags": cpu_flags(),
