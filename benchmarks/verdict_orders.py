@@ -12,8 +12,8 @@ import numpy as np
 from paratune.records.finished import RunRecord
 from paratune.records.typed import RunFile, Summary, Throughput
 from paratune.verdicts.estimate import ALPHA, holm, unpaired
-from paratune.verdicts.factorial import FactorCell, factor_effects
 from paratune.verdicts.groups import Group
+from paratune.verdicts.judge import FactorCell, factor_effects
 from paratune.verdicts.scores import with_common_variance
 from paratune.verdicts.sequential import sequential_p
 

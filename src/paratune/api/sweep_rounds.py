@@ -15,13 +15,12 @@ from paratune.errors import coded, option_error
 from paratune.records.sweep import CellRecord, Configuration, Rounds, SweepRecord, write_sweep
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import block_of, now
-from paratune.sweeps.teachers import waits_for
 from paratune.verdicts import Verdict
 from paratune.verdicts.groups import SPEED
-from paratune.verdicts.rates import GOODPUT
+from paratune.verdicts.speeds import GOODPUT
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
 from paratune.processes.local import CommandRunner
 from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix, is_compressed
 from paratune.sweeps.plan import SweepPlan, now
 from paratune.sweeps.run import Start, run_cell, was_killed
 from paratune.sweeps.search import validation_score
-from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.efficiency import NOISE_KINDS, NoiseKind
 from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.verdicts.order import load_by_others
-from paratune.verdicts.rates import efficiency_of, noise_kind, reference_batch_of
+from paratune.verdicts.speeds import efficiency_of, noise_kind, reference_batch_of
 
 ARROW = " → "
 """Separates the values of consecutive sessions."""

@@ -21,10 +21,9 @@ from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, Value
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import TEACHER, Cell, check_teachers, missing_teachers, resolve_teachers
 from paratune.sweeps.matrix import Matrix, ProbeLength
 from paratune.sweeps.possible import why_impossible
-from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
 
 MAX_CELLS = 10_000
 _MAX_NAME = 120

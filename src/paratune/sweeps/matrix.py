@@ -21,6 +21,7 @@ from paratune.records.sweep import NAME, CellRecord
 from paratune.sweeps.axes import (
     ENV,
     MatrixAxis,
+    MatrixFile,
     find_axis,
     find_one_of_each,
     find_values,
@@ -29,7 +30,6 @@ from paratune.sweeps.axes import (
     read_environment,
     slug,
 )
-from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import TRIAL, Search, Trials, read_search, read_search_axes
 

@@ -28,9 +28,8 @@ from paratune.records.sweep import (
     trained_with,
 )
 from paratune.sweeps.axes import ENV
-from paratune.sweeps.cell import IN_USE, Cell
+from paratune.sweeps.cell import IN_USE, Cell, teachers_first
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.teachers import teachers_first
 
 
 @dataclass(frozen=True)

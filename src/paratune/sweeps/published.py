@@ -23,8 +23,7 @@ from paratune.records.published import (
     PublishedFigure,
     measure_units,
 )
-from paratune.sweeps.axes import MatrixAxis, find_one_of_each
-from paratune.sweeps.matrix_file import MatrixFile
+from paratune.sweeps.axes import MatrixAxis, MatrixFile, find_one_of_each
 
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
 

@@ -23,8 +23,7 @@ from paratune.errors import require
 from paratune.records.finished import read_typed
 from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
 from paratune.records.typed import Summary
-from paratune.sweeps.axes import SEEDS, MatrixAxis, read_axes, short, show
-from paratune.sweeps.matrix_file import MatrixFile
+from paratune.sweeps.axes import SEEDS, MatrixAxis, MatrixFile, read_axes, short, show
 
 TRIAL = "trial"
 """Key and label of the axis of trials."""

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
-from paratune.verdicts.finding import MeasureComparison
+from paratune.verdicts.finding import MOST_RUNS, MeasureComparison, RunRange
 from paratune.verdicts.groups import SPEED
-from paratune.verdicts.planning import MOST_RUNS, RunRange
-from paratune.verdicts.rates import GOODPUT
+from paratune.verdicts.speeds import GOODPUT
 
 _NOT_IN_POINTS = LOWER_IS_BETTER - {"hamming_loss"} | {"matthews", "r2", "pearson", "spearman", "qwk"}
 """Scores that are not shares; all others are shown in points of a hundred."""

@@ -11,9 +11,8 @@ from rich.text import Text
 from paratune.base.text import plain
 from paratune.base.units import counted, format_bytes, format_duration, format_number, format_share
 from paratune.records.evaluations import scores_text
-from paratune.watch.board import BoardView
+from paratune.watch.board import BoardView, SweepView
 from paratune.watch.run import RunView
-from paratune.watch.sweep import SweepView
 
 MAX_RUNS = 30
 """Maximum number of listed runs of a matrix; the others are counted."""

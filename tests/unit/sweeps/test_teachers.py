@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import all_probes, read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.teachers import waits_for
 
 AXES = """\
 axes:

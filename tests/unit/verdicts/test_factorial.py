@@ -7,7 +7,7 @@ import pytest
 from fake_run import make_run
 
 from paratune.verdicts import Group
-from paratune.verdicts.factorial import FactorCell, factor_effects
+from paratune.verdicts.judge import FactorCell, factor_effects
 from paratune.verdicts.sequential import FIRST_SHARE
 
 AXES = {"strategy": ("ddp", "zero1", "zero3"), "precision": ("fp32", "bf16"), "rate": ("high", "low")}

@@ -8,8 +8,8 @@ from scipy import stats
 from paratune.config.options import section_options
 from paratune.config.sections import Config
 from paratune.verdicts import Differs, Group, judge
-from paratune.verdicts.factorial import FactorCell, factor_effects
-from paratune.verdicts.placebo import ANY_VALUE, WITHOUT, negative_control, step_class
+from paratune.verdicts.groups import ANY_VALUE, WITHOUT, negative_control, step_class
+from paratune.verdicts.judge import FactorCell, factor_effects
 from paratune.verdicts.speeds import changes_of
 
 CONFIG = {

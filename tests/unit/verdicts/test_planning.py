@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from paratune.verdicts.estimate import Estimate, Side
-from paratune.verdicts.planning import plan, power_different, power_equal
+from paratune.verdicts.finding import plan, power_different, power_equal
 
 
 def of_pairs(num_runs, deviation=0.004, shared=0.0, num_samples=0, value=0.0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_run import make_run
 
-from paratune.verdicts.rates import noise_interval
+from paratune.verdicts.speeds import noise_interval
 
 
 def runs_of(pairs):

@@ -4,7 +4,7 @@ import pytest
 
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.estimate import Estimate, Side
-from paratune.verdicts.planning import RunRange
+from paratune.verdicts.finding import RunRange
 from paratune.verdicts.words import comparison_words, quality_words, signed_interval_words
 
 ON_ROWS = "test F1 1.3 points better on these rows (0.4–2.2)"

@@ -15,10 +15,9 @@ from watched import event, finish, held, log, step, training
 
 from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, cell_run_folder, read_sweep, write_sweep
 from paratune.watch import board as module
-from paratune.watch.board import Board, BoardView
+from paratune.watch.board import _STATES, Board, BoardView, SweepWatch
 from paratune.watch.run import RunWatch
 from paratune.watch.screen import _STYLES, Screen
-from paratune.watch.sweep import _STATES, SweepWatch
 
 
 def cell(name: str, state: str = "pending", **values) -> CellRecord:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paratune.watch import rank
-from paratune.watch.rank import RankLog, total_rate
+from paratune.watch.run import RankLog, total_rate
 
 
 def line(number: int, **more) -> str:

@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 from watched import NOW
 
-from paratune.watch.board import BoardView
+from paratune.watch.board import BoardView, SweepView
 from paratune.watch.run import RunView
 from paratune.watch.screen import Screen
-from paratune.watch.sweep import SweepView
 
 RUN = RunView(
     name="imdb-ddp",

@@ -18,7 +18,7 @@ from paratune.records.finished import RunRecord, number_in
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.figures.plots import Line, line_keys, lines, panels
 from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
-from paratune.verdicts.rates import noise_kind
+from paratune.verdicts.speeds import noise_kind
 
 HEADING = "Speed and efficiency over the steps"
 MAX_LINES = 8

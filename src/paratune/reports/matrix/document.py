@@ -38,7 +38,7 @@ from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.scaling import scalings
 from paratune.reports.text import GENERATOR, csv_lines
-from paratune.verdicts.rates import reference_batch_of
+from paratune.verdicts.speeds import reference_batch_of
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
 CSV_MEASURES = named(

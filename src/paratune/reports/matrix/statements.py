@@ -19,8 +19,8 @@ from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.statements import fastest, is_better, without_verdict
 from paratune.reports.systems.judging import axis_verdicts
 from paratune.verdicts import Verdict
+from paratune.verdicts.groups import NegativeControl
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
-from paratune.verdicts.placebo import NegativeControl
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE, change_words, label_of, signed_interval_words
 
 MAX_SENTENCES = 4

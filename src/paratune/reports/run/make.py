@@ -26,7 +26,7 @@ from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.tables import configurations_table, main_table
 from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
-from paratune.verdicts.rates import reference_batch_of
+from paratune.verdicts.speeds import reference_batch_of
 
 MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
 _MAX_NOTES = 60

@@ -17,7 +17,7 @@ from paratune.records.finished import RunRecord
 from paratune.reports.measures import named, over_sessions
 from paratune.reports.runs.machine import machine_kinds, value_text
 from paratune.verdicts import Differs
-from paratune.verdicts.placebo import step_class
+from paratune.verdicts.groups import step_class
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
 
 NO_SUCH_SETTING = "no such setting"

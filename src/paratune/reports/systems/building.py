@@ -23,9 +23,15 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.systems.scaling import SCALING, SPEED_UP, scaling_efficiency, speed_up
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Differs, Group, MeasureComparison
-from paratune.verdicts.placebo import is_of_a_step
-from paratune.verdicts.rates import efficiency_of, noise_interval, noise_kind, pooled_noise, reference_batch_of
-from paratune.verdicts.speeds import changes_of
+from paratune.verdicts.groups import is_of_a_step
+from paratune.verdicts.speeds import (
+    changes_of,
+    efficiency_of,
+    noise_interval,
+    noise_kind,
+    pooled_noise,
+    reference_batch_of,
+)
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."

@@ -16,7 +16,7 @@ from paratune.reports.systems.configurations import MATRIX, Configuration
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict
-from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
+from paratune.verdicts.judge import FactorCell, FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
