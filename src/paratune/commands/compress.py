@@ -30,7 +30,8 @@ from paratune.records import (
     predictions_file,
     read_json,
 )
-from paratune.records.compressed import (
+from paratune.records.own import TASK_FILE, admit_model
+from paratune.records.run_folder import (
     COMPRESSED_FOLDER,
     FORMS,
     FP32,
@@ -38,10 +39,9 @@ from paratune.records.compressed import (
     ScoredSplit,
     form_folder,
     is_measured,
+    locked_folder,
     weight_files,
 )
-from paratune.records.own import TASK_FILE, admit_model
-from paratune.records.run_folder import locked_folder
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings

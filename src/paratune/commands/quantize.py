@@ -14,7 +14,7 @@ from paratune.base.units import format_bytes, format_share
 from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, coded, require_at_least
-from paratune.records.compressed import Form
+from paratune.records.run_folder import Form
 
 log = logging.getLogger(__name__)
 MIN_AGREEMENT = 0.95

@@ -29,8 +29,8 @@ from paratune.hardware.environment import recorded_environment
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
-from paratune.records.compressed import FP32, form_folder, weight_files
 from paratune.records.own import is_own_run, signed_run
+from paratune.records.run_folder import FP32, form_folder, weight_files
 from paratune.tasks.own_metrics import own_scores
 from paratune.verdicts.slices import scored_task, slice_records
 

@@ -16,7 +16,7 @@ from paratune.data.load import Split
 from paratune.data.read import read_table
 from paratune.data.windows import EXAMPLE
 from paratune.errors import DataError, did_you_mean
-from paratune.records.slices import BUILT_IN, LABEL, LENGTH, MAX_SLICES
+from paratune.records.scores import BUILT_IN, LABEL, LENGTH, MAX_SLICES
 
 Values = npt.NDArray[Any]
 """(N,): texts of a column, or int64 numbers of tokens."""

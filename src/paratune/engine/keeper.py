@@ -26,7 +26,7 @@ from paratune.models.locate import saved_weights
 from paratune.metrics.values import import_scorers, is_better
 from paratune.models.files import saved_weights
 from paratune.records import MODEL_FOLDER
-from paratune.records.evaluations import evaluation_text
+from paratune.records.scores import evaluation_text
 from paratune.strategies.protocol import Strategy, raise_on_all_ranks
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,8 @@ from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
 from paratune.errors import ConfigError, require_installed
 from paratune.records import MODEL_FOLDER
-from paratune.records.compressed import FP32, Form, ScoredSplit, form_folder, is_measured
-from paratune.records.published import Published
-from paratune.records.sweep import NAME, CellRecord
+from paratune.records.run_folder import FP32, Form, ScoredSplit, form_folder, is_measured
+from paratune.records.sweep import NAME, CellRecord, Published
 from paratune.sweeps.axes import (
     ENV,
     MatrixAxis,

@@ -12,7 +12,7 @@ from paratune.base.text import plain
 from paratune.config.section import Section, Text
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean
-from paratune.records.published import (
+from paratune.records.sweep import (
     METRIC_NAMES,
     RATIO_CLAIMS,
     SYSTEM_MEASURES,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from paratune.config.metric_names import METRICS, score_range
 from paratune.errors import DataError
 from paratune.records.finished import RunRecord
-from paratune.records.slices import LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
+from paratune.records.scores import LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
 from paratune.records.typed import RunFile, TaskFacts
 from paratune.verdicts import special
 from paratune.verdicts.estimate import LEVEL, Estimate
@@ -48,7 +48,7 @@ Slices = dict[str, tuple[npt.NDArray[np.int64], str | None]]
 def slice_records(
     task: RunRecord, split: str, names: Sequence[str], values: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the records of slices (see `paratune.records.slices`) by column, from the prediction file of a split.
+    """Return the records of slices (see `paratune.records.scores`) by column, from the prediction file of a split.
 
     `values` has the value of each row, (N,), by name, except for `label`.
 

@@ -46,39 +46,39 @@ class SweepWatch:
         self.folder = folder
         self._seen: tuple[int, ...] = ()
         self._record: SweepRecord | None = None
-        self._problem: str | None = None
         self._running: dict[str, RunWatch] = {}
         self._finished: dict[str, RunView] = {}
 
     def look(self, now: float | None = None) -> SweepView:
         """Return the state of the matrix; `now` in Unix seconds."""
         now = time.time() if now is None else now
-        self._read()
+        try:
+            status = (self.folder / SWEEP_FILE).stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._record is None or seen != self._seen:
+                self._record, self._seen = read_sweep(self.folder), seen
+        except (CheckpointError, OSError) as error:
+            self._record = None  # it is read again at the next look
+            return SweepView(self.folder.name, str(self.folder), False, problem=str(error))
         record = self._record
-        if record is None:
-            return SweepView(self.folder.name, str(self.folder), False, problem=self._problem)
         is_locked = is_in_use(self.folder)
         runs = tuple(self._run(cell, is_locked, now) for cell in record.cells)
         num_running = sum(run.is_running for run in runs)
+        left = [
+            record.expected_s(cell) if run.left_s is None else run.left_s
+            for cell, run in zip(record.cells, runs, strict=True)
+            if run.is_running or run.state == "waiting"
+        ]
+        known = [seconds for seconds in left if seconds is not None]
         return SweepView(
             record.name,
             str(self.folder),
             is_locked or num_running > 0,
             runs,
             dict(Counter("running" if run.is_running else run.state for run in runs)),
-            _left_s(record, runs) if is_locked else None,
+            sum(known) if is_locked and len(known) == len(left) else None,
             is_awaited=any(run.state == "waiting" and run.name in record.listed for run in runs),
         )
-
-    def _read(self) -> None:
-        try:
-            status = (self.folder / SWEEP_FILE).stat()
-            now = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if now != self._seen:
-                self._seen = now
-                self._record, self._problem = read_sweep(self.folder), None
-        except (CheckpointError, OSError) as error:
-            self._seen, self._record, self._problem = (), None, str(error)  # read again at the next look
 
     def _run(self, cell: CellRecord, is_locked: bool, now: float) -> RunView:
         """Return the state of a run from its folder, which is newer than the record of the matrix."""
@@ -101,17 +101,6 @@ class SweepWatch:
         was_killed = cell.state == "interrupted" and (cell.exit_code or 0) < 0  # before it saved
         state = "killed" if was_killed else _STATES[cell.state]
         return replace(run, state=state, reason=cell.reason, total_s=cell.took_s)
-
-
-def _left_s(record: SweepRecord, runs: Sequence[RunView]) -> float | None:
-    """Return the estimated seconds until the last run ends; None while no run is finished."""
-    left = [
-        record.expected_s(cell) if run.left_s is None else run.left_s
-        for cell, run in zip(record.cells, runs, strict=True)
-        if run.is_running or run.state == "waiting"
-    ]
-    known = [seconds for seconds in left if seconds is not None]
-    return sum(known) if len(known) == len(left) else None
 
 
 FIND_EVERY_S = 5.0

@@ -138,10 +138,6 @@ class RankLog:
         """Return the last steps without warm-up and profiled ones, or all steps while there are no others."""
         return [step for step in self.steps if not step.warmup and not step.profiled] or list(self.steps)
 
-    def mean_wall_s(self) -> float | None:
-        walls = [step.wall_ms for step in self.measured() if step.wall_ms is not None]
-        return statistics.fmean(walls) / 1000 if walls else None
-
     def rate(self, amount: Literal["num_tokens", "num_samples"]) -> float | None:
         """Return an amount per second of step time over the last steps; None without a step that has both."""
         steps = [(getattr(step, amount), step.wall_ms) for step in self.measured() if step.wall_ms]
@@ -239,10 +235,10 @@ class RunWatch:
     def look(self, now: float | None = None) -> RunView:
         """Return the state of the run; `now` in Unix seconds. Any content of the folder is accepted."""
         now = time.time() if now is None else now
-        if not self.folder.is_dir():
-            return RunView(self.folder.name, str(self.folder), "gone", reason="its folder does not exist any more")
-        if not os.access(self.folder, os.R_OK | os.X_OK):  # whether a process trains it is unknown
-            return RunView(self.folder.name, str(self.folder), "gone", reason="its folder cannot be read")
+        is_there = self.folder.is_dir()
+        if not is_there or not os.access(self.folder, os.R_OK | os.X_OK):  # whether a process trains it is unknown
+            reason = f"its folder {'cannot be read' if is_there else 'does not exist any more'}"
+            return RunView(self.folder.name, str(self.folder), "gone", reason=reason)
         problems: list[str] = []
         # Before the summary is read: a run that ends in between is finished at the next look.
         is_done = is_finished(self.folder)
@@ -316,8 +312,12 @@ class RunWatch:
                     doing = "starting"  # the log is that of the previous session
             return doing, None
         ended = next((log.ended for log in self._logs if log.ended is not None), None)
+        if ended is not None and ended.event == "stop":
+            return "stopped", f"by {ended.signal} after step {ended.step}; --resume continues it"
+        if ended is not None and ended.event == "out_of_memory":
+            return "failed", f"memory ran out while {ended.doing}"
         if ended is not None:
-            return _end_reason(ended)
+            return "failed", f"{ended.error}: {ended.message}"
         # Locks of another machine may be invisible here; its recent events are not.
         if host not in (None, platform.node()) and last_event is not None and now - last_event < RECENT_S:
             return doing, f"on {host}, whose lock this machine does not see"
@@ -327,10 +327,10 @@ class RunWatch:
 
     def _left_s(self, num_steps: float | None) -> float | None:
         first = self._logs[0]
-        step_s = first.mean_wall_s()
-        if num_steps is None or step_s is None or first.step == 0:
+        walls_ms = [step.wall_ms for step in first.measured() if step.wall_ms is not None]
+        if num_steps is None or not walls_ms or first.step == 0:
             return None
-        return max(0, num_steps - first.step) * (step_s + first.pauses_s / first.step)
+        return max(0, num_steps - first.step) * (statistics.fmean(walls_ms) / 1000 + first.pauses_s / first.step)
 
 
 def _finished(summary: Summary) -> dict[str, Any]:
@@ -347,11 +347,3 @@ def _finished(summary: Summary) -> dict[str, Any]:
         "metric": summary.best.metric,
         "total_s": summary.time.total_s,
     }
-
-
-def _end_reason(ended: Event) -> tuple[State, str]:
-    if ended.event == "stop":
-        return "stopped", f"by {ended.signal} after step {ended.step}; --resume continues it"
-    if ended.event == "out_of_memory":
-        return "failed", f"memory ran out while {ended.doing}"
-    return "failed", f"{ended.error}: {ended.message}"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from paratune.base.text import plain
 from paratune.base.units import counted, format_bytes, format_duration, format_number, format_share
-from paratune.records.evaluations import scores_text
+from paratune.records.scores import scores_text
 from paratune.watch.board import BoardView, SweepView
 from paratune.watch.run import RunView
 

@@ -15,8 +15,7 @@ from paratune.commands import compress as command
 from paratune.commands import quantize
 from paratune.errors import EXIT_OK
 from paratune.records import write_json
-from paratune.records.compressed import form_folder
-from paratune.records.run_folder import locked_folder
+from paratune.records.run_folder import form_folder, locked_folder
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from rich.console import Console
 
 from paratune.commands.infer import confusion_view
 from paratune.records.confusion import read_confusion
+from paratune.commands.confusion import confusion_view
+from paratune.records.scores import read_confusion
 
 
 def _lines(names: list[str], counts: object, width: int = 80) -> list[str]:

@@ -15,9 +15,9 @@ from paratune import report
 from paratune.compress.measure import MeasureSettings, measure
 from paratune.compress.quantize import evenly, num_weight_bytes
 from paratune.records import write_json
-from paratune.records.compressed import form_folder, is_measured
 from paratune.records.finished import read_record
 from paratune.records.predictions import write_table
+from paratune.records.run_folder import form_folder, is_measured
 from paratune.reports.run.make import run_document
 
 TEXTS = ["good film", "bad", "the story was really good", "never again " * 20]

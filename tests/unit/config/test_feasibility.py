@@ -19,7 +19,7 @@ from paratune.doctor.finding import MachineFacts as DoctorMachine
 from paratune.doctor.setup import ModelFacts, Probes, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
-from paratune.sweeps.possible import why_impossible
+from paratune.sweeps.cells import why_impossible
 
 NUM_LAYERS = 4
 CPU = Target(is_cpu=True, description="this run computes on the CPU")
@@ -323,7 +323,7 @@ def gpu_of(rule: Rule) -> str:
 def test_a_matrix_leaves_the_run_out(rule: Rule, load, monkeypatch: pytest.MonkeyPatch):
     if "sweep" not in rule.surfaces:
         return
-    monkeypatch.setattr("paratune.sweeps.possible.is_installed", lambda package: package != rule.missing_package)
+    monkeypatch.setattr("paratune.sweeps.cells.is_installed", lambda package: package != rule.missing_package)
     config = load(*rule.overrides).config
     is_cpu = rule.target is not None and rule.target.is_cpu
     machine = None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2

@@ -22,8 +22,8 @@ from paratune.metrics.classification import (
     multi_label_scores,
     odds,
 )
-from paratune.records.confusion import read_confusion
 from paratune.records.predictions import softmax
+from paratune.records.scores import read_confusion
 
 NAMES = METRICS["classification"][:-1]
 

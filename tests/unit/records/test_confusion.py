@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.records.confusion import MAX_DENSE_CLASSES, Confusion, read_confusion
+from paratune.records.scores import MAX_DENSE_CLASSES, Confusion, read_confusion
 
 COUNTS = {(0, 0): 3, (0, 1): 1, (1, 1): 2, (2, 0): 4}
 

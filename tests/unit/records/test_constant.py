@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.records.constant import compare_with_constant, not_better
+from paratune.records.scores import compare_with_constant, not_better
 
 BASELINE = {"predicts": "majority class", "scores": {"validation": {"accuracy": 0.5, "rmse": 1.0, "f1_macro": None}}}
 

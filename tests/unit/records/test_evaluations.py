@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.records.evaluations import evaluation_text, ordered_scores, scores_text
+from paratune.records.scores import evaluation_text, ordered_scores, scores_text
 
 BINARY = {"accuracy": 0.834, "f1": 0.8291, "f1_macro": 0.83, "precision": 0.9, "loss": 0.412}
 

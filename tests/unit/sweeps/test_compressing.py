@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.records.compressed import form_folder
+from paratune.records.run_folder import form_folder
 from paratune.records.sweep import CellRecord
 from paratune.sweeps import matrix as matrix_module
 from paratune.sweeps.matrix import Compress, is_compressed, read_matrix, require_packages

@@ -9,11 +9,10 @@ from raised import check_code, raises_code
 
 from paratune.config.load import load_config
 from paratune.config.sections import Config
-from paratune.sweeps import possible
+from paratune.sweeps import cells as module
 from paratune.sweeps.cell import invalid, none_possible
-from paratune.sweeps.cells import cells_of
+from paratune.sweeps.cells import Gpus, cells_of, why_impossible
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.possible import Gpus, why_impossible
 
 NO_GPU = ()
 TWO_V100 = ((7, 0), (7, 0))
@@ -123,11 +122,11 @@ def test_a_tracker_that_is_not_there(matrix_file: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_the_machine_is_asked_in_another_process(printed: str, expected: Gpus, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(possible.sys, "platform", "odd")  # on Linux a look into /dev may spare the question
+    monkeypatch.setattr(module.sys, "platform", "odd")  # on Linux a look into /dev may spare the question
     monkeypatch.setattr(
-        possible.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, 0, printed.encode())
+        module.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, 0, printed.encode())
     )
-    assert possible.gpus_here.__wrapped__() == expected
+    assert module.gpus_here.__wrapped__() == expected
 
 
 def test_the_others_are_left_in_peace(matrix_file: Path):
@@ -168,7 +167,7 @@ def test_a_mistake_beside_what_is_impossible_is_still_one(matrix_file: Path):
 
 
 def test_a_list_for_a_cluster_leaves_this_machine_out(matrix_file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("paratune.sweeps.possible.gpus_here", lambda: NO_GPU)
+    monkeypatch.setattr("paratune.sweeps.cells.gpus_here", lambda: NO_GPU)
     matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  precision: [fp32, fp16]"))
     matrix = read_matrix(matrix_file)
     assert [cell.impossible is None for cell in cells_of(matrix)] == [True, False] * 2

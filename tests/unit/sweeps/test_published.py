@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.records.published import ComparedPair, PublishedClaim, PublishedFigure
-from paratune.records.sweep import read_sweep, write_sweep
+from paratune.records.sweep import ComparedPair, PublishedClaim, PublishedFigure, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paratune.watch import rank
+from paratune.watch import run as module
 from paratune.watch.run import RankLog, total_rate
 
 
@@ -60,14 +60,14 @@ def test_lines_that_are_not_events_are_counted_and_skipped(tmp_path: Path, monke
     log = RankLog(path)
     assert (steps(log), log.num_damaged) == ([1, 5], 6)
     # A line that is too long to be read at once counts as several; the next one is read.
-    monkeypatch.setattr(rank, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(module, "LONGEST_LINE", 1000)
     path.write_bytes(b"x" * 2500 + b"\n" + line(6).encode())
     log = RankLog(path)
     assert (steps(log), log.num_damaged) == ([6], 3)
 
 
 def test_of_a_long_log_all_is_read_but_the_early_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rank, "RECENT_BYTES", 20 * len(line(1000)))
+    monkeypatch.setattr(module, "RECENT_BYTES", 20 * len(line(1000)))
     path = tmp_path / "events"
     other = json.dumps({"event": "evaluation", "step": 1, "scores": {"f1": 0.5}}) + "\n"
     path.write_text(other + "".join(line(number) for number in range(1000, 9000)))

@@ -10,7 +10,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_number
 from paratune.errors import CheckpointError
 from paratune.records.finished import number_in, steps_taken
-from paratune.records.published import (
+from paratune.records.sweep import (
     METRIC_NAMES,
     NOT_ALLOCATED,
     RATIO_CLAIMS,

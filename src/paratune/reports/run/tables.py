@@ -6,9 +6,8 @@ from itertools import groupby
 import numpy as np
 
 from paratune.base.units import NOT_AVAILABLE, format_as, format_number, format_share
-from paratune.records.confusion import read_confusion
-from paratune.records.evaluations import ordered_scores
 from paratune.records.finished import RunRecord, number_in
+from paratune.records.scores import ordered_scores, read_confusion
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
 from paratune.reports.runs.sameness import Difference, setting_text

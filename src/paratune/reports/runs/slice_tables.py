@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.records.finished import RunRecord
-from paratune.records.slices import notes, score_text, shown_metrics, slice_score
+from paratune.records.scores import notes, score_text, shown_metrics, slice_score
 from paratune.reports.amounts import amount, amount_text, scale_of
 from paratune.reports.measures import Measure, metric_name, score
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table

@@ -11,8 +11,7 @@ from make_study import column, tables_of
 from raised import raises_code
 
 from paratune.commands.report import report
-from paratune.records.published import Published, PublishedFigure
-from paratune.records.sweep import Axis
+from paratune.records.sweep import Axis, Published, PublishedFigure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.statements import matrix_statements
 from paratune.reports.systems.figures import phase_drawing

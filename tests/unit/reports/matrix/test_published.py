@@ -9,7 +9,7 @@ import pytest
 from make_matrix import NPROC, SEED, Made, make_matrix
 from raised import raises_code
 
-from paratune.records.published import ClaimKind, ComparedPair, Published, PublishedClaim, PublishedFigure
+from paratune.records.sweep import ClaimKind, ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.published import planned_figures
 from paratune.reports.tables.table import Table

@@ -1,0 +1,220 @@
+"""Scores in records and as text: of an evaluation and of slices, confusion matrices, and a model against a constant.
+
+Slices are the parts of a split by the values of a column. A confusion matrix is rows of counts or, for many classes,
+only the counts above zero. `paratune.json` keeps the comparison of a model with the same answer for every row.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from paratune.base.units import format_number
+from paratune.config.metric_names import HEADLINES, METRICS, is_lower_better, metric_label
+from paratune.records.typed import checked
+
+Scores = Mapping[str, float | None]
+MAX_SCORES = 3
+"""Scores in a line; a record has all of them."""
+
+
+def ordered_scores(scores: Scores, metric: str | None) -> dict[str, float | None]:
+    """Return the scores with the selecting metric first.
+
+    `f1` is left out if it equals `f1_macro`, as with more than two classes, and does not select.
+    """
+    is_f1_macro = "f1_macro" in scores and scores.get("f1") == scores["f1_macro"]
+    names = sorted(scores, key=lambda name: name != metric)
+    return {name: scores[name] for name in names if name != "f1" or metric == "f1" or not is_f1_macro}
+
+
+def scores_text(scores: Scores, metric: str | None) -> str:
+    """Return "loss 0.412, accuracy 0.834, f1 0.829": the loss, the selecting metric, and others."""
+    others = [name for name in ordered_scores(scores, metric) if name != "loss"][: MAX_SCORES - 1]
+    names = ["loss", *others] if "loss" in scores else others
+    return ", ".join(f"{name} {format_number(scores[name])}" for name in names)
+
+
+def evaluation_text(
+    event: Mapping[str, Any], *, num_steps: int, metric: str | None, best: Mapping[str, Any] | None
+) -> str:
+    """Return the line of an `evaluation` event; `metric` selects the kept model, `best` has step and value so far."""
+    scores = scores_text(event["scores"], metric)
+    text = f"step {event['step']:,}/{num_steps:,}, epoch {event['epoch']:.2f}: {event['split']} {scores}"
+    if metric is None:
+        return text
+    if event["is_best"]:
+        return f"{text}; best so far by {metric}, kept"
+    if best is None:
+        return f"{text}; not kept: {metric} is unknown"
+    return f"{text}; not kept: best {metric} {format_number(best['value'])} at step {best['step']:,}"
+
+
+LABEL: Final = "label"
+LENGTH: Final = "length"
+BUILT_IN: Final = (LABEL, LENGTH)
+"""Names of the task's label and of the number of tokens, also where a column of the data has such a name."""
+MAX_SLICES: Final = 50
+"""Maximum number of distinct values of a column."""
+MIN_ROWS: Final = 10
+"""Minimum number of rows for an interval."""
+RECALL: Final = "recall"
+
+
+def shown_metrics(kind: str, entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the metrics in tables of a column's slices: two known headline metrics, or else all known ones."""
+    known = {metric for entry in entries for metric, score in entry["scores"].items() if score["value"] is not None}
+    main = ("rmse", "pearson") if kind == "regression" else HEADLINES.get(kind, METRICS.get(kind, ()))
+    return [metric for metric in main if metric in known][:2] or sorted(known)
+
+
+def slice_score(entry: Mapping[str, Any], metric: str) -> tuple[float | None, tuple[float, float] | None]:
+    """Return a score of a slice and its interval, None where they are unknown."""
+    score = entry["scores"].get(metric) or {}
+    interval = score.get("interval")
+    return score.get("value"), None if interval is None else (interval[0], interval[1])
+
+
+def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str:
+    """Return a score and its interval as text: "0.8123 [0.7710, 0.8530]"; "n/a" where one is unknown."""
+    value, interval = slice_score(entry, metric)
+    limits = "n/a" if interval is None else f"{interval[0]:.{digits}f}, {interval[1]:.{digits}f}"
+    return "n/a" if value is None else f"{value:.{digits}f} [{limits}]"
+
+
+def notes(kind: str, columns: Collection[str], *, are_single: bool = True, are_means: bool = False) -> Iterator[str]:
+    """Yield the notes below tables of slices, of single runs with intervals or of means over runs."""
+    if are_means:
+        yield (
+            "Mean ± sample standard deviation over the seeds of a configuration. It does not include the variation "
+            "over other rows; report.json has the interval of each run for that."
+        )
+    few = f"fewer than {MIN_ROWS} rows, or " if are_single else ""
+    about = "In brackets: the 95% interval over other rows, for this model. " if are_single else ""
+    yield f"{about}n/a: {few}undefined on these rows."
+    if LABEL in columns and kind in ("classification", "multi_label"):
+        yield (
+            "By label, recall is the share of the rows of a class that got this class. Other metrics are n/a: they "
+            "also need rows of other classes."
+        )
+    elif LABEL in columns and kind in ("regression", "ordinal"):
+        yield "By label, correlations, R² and quadratic kappa are n/a: the label is the same in all rows of a slice."
+
+
+MAX_DENSE_CLASSES = 200
+"""Matrices of more classes are recorded as lists of their counts above zero, at most one for each row of the split."""
+
+
+@dataclass(frozen=True)
+class Confusion:
+    num_classes: int
+    counts: Mapping[tuple[int, int], int]
+    """Rows by the ids of the true and the predicted class; pairs without a row are absent."""
+
+    @cached_property
+    def row_sums(self) -> dict[int, int]:
+        """Rows of each true class that occurs."""
+        sums: dict[int, int] = {}
+        for (true, _), count in self.counts.items():
+            sums[true] = sums.get(true, 0) + count
+        return sums
+
+    @cached_property
+    def confused(self) -> list[tuple[int, int, int]]:
+        """True class, predicted class and rows of all pairs of different classes, the most frequent first."""
+        pairs = [(true, predicted, count) for (true, predicted), count in self.counts.items() if true != predicted]
+        return sorted(pairs, key=lambda pair: (-pair[2], pair[:2]))
+
+    def record(self) -> list[list[int]] | dict[str, Any]:
+        if self.num_classes <= MAX_DENSE_CLASSES:
+            classes = range(self.num_classes)
+            return [[self.counts.get((true, predicted), 0) for predicted in classes] for true in classes]
+        counts = [[*pair, self.counts[pair]] for pair in sorted(self.counts)]
+        return {"num_classes": self.num_classes, "counts": counts}
+
+
+def read_confusion(value: Any) -> Confusion | None:
+    """Return the matrix of a record, from either layout; None where it is absent or damaged."""
+    try:
+        if isinstance(value, dict):
+            size, counts = value["num_classes"], {(true, given): count for true, given, count in value["counts"]}
+        else:
+            size = len(value) or None
+            cells = [(true, given, count) for true, row in enumerate(value) for given, count in enumerate(row)]
+            counts = {(true, given): count for true, given, count in cells if type(count) is not int or count != 0}
+            if any(len(row) != size for row in value):
+                return None
+        numbers = [size, *counts.values(), *chain.from_iterable(counts)]
+        is_whole = all(type(number) is int and number >= 0 for number in numbers)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Confusion(size, counts) if is_whole and all(max(pair) < size for pair in counts) else None
+
+
+CONSTANT: Final = "constant"
+"""Key of the comparison in `paratune.json`."""
+LABEL_DEVIATION: Final = "label_deviation"
+"""Key in `paratune.json`: standard deviation of the training labels of scores; None for other tasks."""
+
+
+class ConstantComparison(BaseModel, frozen=True):
+    """A score of a model, and that of a constant answer on the same rows."""
+
+    predicts: str
+    """Usual name of the answer, such as majority class."""
+    split: str
+    metric: str
+    model: float
+    constant: float
+
+    @property
+    def sentence(self) -> str:
+        """What follows the name of a model that is not better, and "is"."""
+        return (
+            f"not better than the {self.predicts}: {self.split} {metric_label(self.metric)} {self.model:.4f}, of the "
+            f"{self.predicts} {self.constant:.4f}."
+        )
+
+    @property
+    def warning(self) -> str:
+        return f"The model is {self.sentence} Do not rely on its answers."
+
+
+def is_better_score(metric: str, score: float, other: float) -> bool:
+    return score < other if is_lower_better(metric) else score > other
+
+
+def compare_with_constant(
+    scores: Mapping[str, Any], baseline: Mapping[str, Any] | None, metrics: Sequence[str]
+) -> ConstantComparison | None:
+    """Return the comparison by the first headline metric that is known of both, on the test set or else on validation.
+
+    None where nothing can be compared. `scores` and `baseline` are those of summary.json.
+    """
+    constants = (baseline or {}).get("scores") or {}
+    for split in ("test", "validation"):
+        own, other = (known.get(split) or {} for known in (scores, constants))
+        for metric in metrics:
+            if own.get(metric) is not None and other.get(metric) is not None:
+                return ConstantComparison(
+                    predicts=str(baseline and baseline.get("predicts")),
+                    split=split,
+                    metric=metric,
+                    model=own[metric],
+                    constant=other[metric],
+                )
+    return None
+
+
+def not_better(compared: Any, place: object) -> ConstantComparison | None:
+    """Return a recorded comparison if the model is not better than the constant answer; None if nothing is known.
+
+    Raises:
+        CheckpointError: The entry `CONSTANT` of the record at this place is damaged.
+    """
+    remedy = "copy the folder again, or train again"
+    found: ConstantComparison | None = checked(ConstantComparison | None, compared, f"{place}: {CONSTANT}", remedy)
+    return None if found is None or is_better_score(found.metric, found.model, found.constant) else found
