@@ -181,8 +181,6 @@ class Differs:
     """Whether they ran on different machines, which is allowed and mentioned."""
     samples: float | None = None
     """The samples on which the group trains over those of the baseline; None where they are as many."""
-    placebo: bool = False
-    """Whether only options differ that cannot change the time or the memory of a step."""
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:

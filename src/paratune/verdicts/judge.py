@@ -21,7 +21,7 @@ from paratune.verdicts.finding import MeasureComparison, change_of_log, decide
 from paratune.verdicts.groups import SPEED, Differs, Group, Margin, default_margin, matched
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
-from paratune.verdicts.speeds import ComparedRates, Speeds, compare_speeds, logs_of, rates_of, ratio, speeds_of
+from paratune.verdicts.speeds import Speeds, compare_speeds, logs_of, speed_of, speeds_of
 from paratune.verdicts.words import cluster_notes, comparison_words, order_notes, quality_words
 
 
@@ -121,7 +121,7 @@ def judge(
     def margin_of(measure: str) -> Margin:
         return margins.get(measure) or default_margin(measure, task)
 
-    rates, measured = _speeds(base, others, differ, margin_of(SPEED))
+    measured, notes = _speeds(base, others, differ, margin_of(SPEED))
     speeds = decide(measured, looks, history.num_planned)
 
     runs = [(*base.runs, *other.runs) for other in others]
@@ -155,7 +155,7 @@ def judge(
             task=task,
             differs=differ[place],
             num_compared=len(others),
-            notes=(*rates[place].notes, *order_notes(speeds[place]), *left_out, *cluster_notes(quality)),
+            notes=(*notes[place], *order_notes(speeds[place]), *left_out, *cluster_notes(quality)),
         )
         verdicts.append(verdict)
     return verdicts
@@ -163,19 +163,17 @@ def judge(
 
 def _speeds(
     base: Group, others: Sequence[Group], differ: Sequence[Differs], margin: Margin
-) -> tuple[list[ComparedRates], list[MeasureComparison]]:
-    """Return the rates of each configuration, and the comparison of its speed."""
-    rates, measured = [], []
-    for other, differs in zip(others, differ, strict=True):
-        found = rates_of(base.runs, other.runs, is_same_batch=not differs.batch, kind=base.noise_kind)
-        speed = replace(ratio(found.measure, base, other, found.baseline, found.others), margin=margin.of(1.0))
-        if found.reason is not None:
-            speed = speed.without_change("unknown_noise_scale", found.reason)
-        elif base.cannot_differ(other):
-            speed = speed.as_placebo()
-        rates.append(found)
-        measured.append(_unless_refused(speed, differs))
-    return rates, compare_speeds(base, others, [(found.baseline, found.others) for found in rates], measured)
+) -> tuple[list[MeasureComparison], list[list[str]]]:
+    """Return the comparison of the speed of each configuration without its outcome, and notes on it."""
+    found = [
+        speed_of(base, other, is_same_batch=not differs.batch) for other, differs in zip(others, differ, strict=True)
+    ]
+    measured = []
+    for (speed, _, _), other, differs in zip(found, others, differ, strict=True):
+        is_placebo = speed.code != "unknown_noise_scale" and base.cannot_differ(other)
+        with_margin = replace(speed.as_placebo() if is_placebo else speed, margin=margin.of(1.0))
+        measured.append(_unless_refused(with_margin, differs))
+    return compare_speeds(base, others, [rates for _, rates, _ in found], measured), [notes for _, _, notes in found]
 
 
 def _unless_refused(measured: MeasureComparison, differs: Differs) -> MeasureComparison:
@@ -284,13 +282,10 @@ def factor_effects(
 
 def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> list[tuple[int, int]]:
     """Return the places of cells that differ only on an axis."""
-    at = {tuple(sorted(cell.levels.items())): place for place, cell in enumerate(cells)}
-    pairs = []
-    for place, cell in enumerate(cells):
-        other = at.get(tuple(sorted({**cell.levels, axis: level}.items())))
-        if cell.levels[axis] == base and other is not None:
-            pairs.append((place, other))
-    return pairs
+    at = {frozenset(cell.levels.items()): place for place, cell in enumerate(cells)}
+    of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
+    others = [(place, at.get(frozenset({**levels, axis: level}.items()))) for place, levels in of_base]
+    return [(place, other) for place, other in others if other is not None]
 
 
 def _speed(

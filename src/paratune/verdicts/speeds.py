@@ -21,34 +21,28 @@ from paratune.verdicts.groups import SPEED, Group, NegativeControl, is_of_a_step
 from paratune.verdicts.order import OrderModel, order_model, run_time
 
 GOODPUT = "goodput"
+Rates = Sequence[float | None]
+"""Of each run; None where it is unknown."""
 
 
-@dataclass(frozen=True)
-class ComparedRates:
-    """The rates of each run that are compared."""
+def speed_of(
+    base: Group, other: Group, *, is_same_batch: bool
+) -> tuple[MeasureComparison, tuple[Rates, Rates], list[str]]:
+    """Return the ratio of samples/s, or of goodput where global batches differ, the rates of each run, and notes.
 
-    measure: str
-    baseline: tuple[float | None, ...]
-    others: tuple[float | None, ...]
-    reason: str | None = None
-    """Why these rates may not be compared."""
-    notes: tuple[str, ...] = ()
-
-
-def rates_of(
-    baseline: Sequence[RunRecord], others: Sequence[RunRecord], *, is_same_batch: bool, kind: NoiseKind = "plain"
-) -> ComparedRates:
-    """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ."""
-    first, second = (tuple(run.summary.throughput.samples_per_s for run in side) for side in (baseline, others))
+    Goodput is samples/s times efficiency.
+    """
+    first, second = ([run.summary.throughput.samples_per_s for run in side.runs] for side in (base, other))
     if is_same_batch:
-        return ComparedRates(SPEED, first, second)
-    reference = reference_batch_of(baseline[0])
-    goodputs, reasons, notes = [], [], []
-    for side, rates in ((baseline, first), (others, second)):
+        return ratio(SPEED, base, other, first, second), (first, second), []
+    reference, kind = reference_batch_of(base.runs[0]), base.noise_kind
+    goodputs: list[Rates] = []
+    reasons, notes = [], []
+    for side, rates in ((base.runs, first), (other.runs, second)):
         stand_in = pooled_noise(side, kind)
         shares = [efficiency_of(run, stand_in, reference, kind) for run in side]
         known = zip(rates, shares, strict=True)
-        goodputs.append(tuple(None if rate is None or share is None else rate * share for rate, share in known))
+        goodputs.append([None if rate is None or share is None else rate * share for rate, share in known])
         # At the reference batch the efficiency is 1 with any noise scale.
         lacking = [
             run for run in side if run.noise(kind).value is None and run.run.batch.global_batch_size != reference
@@ -63,8 +57,9 @@ def rates_of(
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
             notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
     if reasons:
-        return ComparedRates(GOODPUT, first, second, "; ".join(reasons))
-    return ComparedRates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
+        unknown = ratio(GOODPUT, base, other, first, second).without_change("unknown_noise_scale", "; ".join(reasons))
+        return unknown, (first, second), []
+    return ratio(GOODPUT, base, other, *goodputs), (goodputs[0], goodputs[1]), notes
 
 
 def reference_batch_of(baseline: RunRecord) -> float | None:
@@ -146,7 +141,6 @@ def efficiency_of(
     return None if noise is None else statistical_efficiency(noise, batch, reference)
 
 
-Rates = Sequence[float | None]
 BASELINE_FACTOR = 2.0
 """The baseline's own variance counts so many times where it is above the common one: it is in all comparisons. Chosen
 by simulation: benchmarks/verdicts_202611.md, section Speed."""

@@ -17,7 +17,6 @@ from paratune.records.finished import RunRecord
 from paratune.reports.measures import named, over_sessions
 from paratune.reports.runs.machine import machine_kinds, value_text
 from paratune.verdicts import Differs
-from paratune.verdicts.groups import step_class
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
 
 NO_SUCH_SETTING = "no such setting"
@@ -310,11 +309,10 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
     if samples is not None:
         budget = f"the training budget ({samples:.{1 if samples >= 1 else 2}f} times the samples)"
         (refused if {"plan", "global_batch_size"} & refused.keys() else permitted)["budget"] = budget
-    classes, kinds = [step_class(run) for run in pairs[0]], machine_kinds([*base, *other])
+    kinds = machine_kinds([*base, *other])
     return Differs(
         tuple(refused.values()), tuple(permitted.values()), tuple(unknown), "global_batch_size" in refused | permitted,
         elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]), samples=samples,
-        placebo=classes[0] is not None and classes[0] == classes[1],
     )  # fmt: skip
 
 

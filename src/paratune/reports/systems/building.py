@@ -245,7 +245,8 @@ def _compared(
     The change is that of the two values, or one that is adjusted, which a mark names.
     """
     differs, base, is_of_step = systems.differing[member.label], systems.baseline_of(member), is_of_a_step(measure.key)
-    if member is base or member.is_probe != base.is_probe or (differs.placebo and is_of_step):
+    is_placebo = is_of_step and _all_runs(systems, base).cannot_differ(_all_runs(systems, member))
+    if member is base or member.is_probe != base.is_probe or is_placebo:
         return entry
     if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
@@ -329,9 +330,12 @@ def _group(systems: Systems, member: Configuration, amounts: Mapping[str, Amount
     if amount is None or amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
         return None
     runs = tuple(run for run in member.runs if run.name in amount.values)
-    # The group of all runs is kept: it knows whether its steps can differ from those of others.
-    is_whole = len(runs) == len(member.runs)
-    return systems.once("group", member, lambda: Group(member.label, runs)) if is_whole else Group(member.label, runs)
+    return _all_runs(systems, member) if len(runs) == len(member.runs) else Group(member.label, runs)
+
+
+def _all_runs(systems: Systems, member: Configuration) -> Group:
+    """Return the group of all runs, which is kept: it knows whether its steps can differ from those of others."""
+    return systems.once("group", member, lambda: Group(member.label, member.runs))
 
 
 def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:

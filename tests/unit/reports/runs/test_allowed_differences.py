@@ -51,12 +51,6 @@ def test_a_training_on_more_samples_is_another_budget(tmp_path):
     assert differs_of(base, read(tmp_path, "f", **{"plan.num_steps": None}), ()).samples is None
 
 
-def test_options_that_cannot_change_a_step_are_recognised(tmp_path):
-    base = read(tmp_path, "a")
-    assert differs_of(base, read(tmp_path, "b", **{"config.train.learning_rate": 1e-3}), {"train"}).placebo
-    assert not differs_of(base, read(tmp_path, "c", **{"config.train.compile": True}), {"train"}).placebo
-
-
 def test_another_model_is_named(tmp_path):
     other = read(tmp_path, "b", **{"config.model.name": "bert", "model.init_fingerprint": "y"})
     assert differs_of(read(tmp_path, "a"), other, {"model"}).allowed == ("the model (demo:minilm → bert)",)
