@@ -13,7 +13,7 @@ from paratune.records.finished import RunRecord
 from paratune.records.typed import RunFile, Summary, Throughput
 from paratune.verdicts.estimate import ALPHA, holm, unpaired
 from paratune.verdicts.groups import Group
-from paratune.verdicts.judge import FactorCell, factor_effects
+from paratune.verdicts.judge import factor_effects
 from paratune.verdicts.scores import with_common_variance
 from paratune.verdicts.sequential import sequential_p
 
@@ -51,12 +51,12 @@ def try_factors(change: float, num_runs: int, num_trials: int, seed: int) -> dic
             logs = change * (levels["strategy"] == "zero3") + SPREAD * rng.normal(size=num_runs)
             name = "_".join(levels.values())
             runs = tuple(speed_run(f"{name}_{place}", float(np.exp(log))) for place, log in enumerate(logs))
-            cells.append(FactorCell(levels, Group(name, runs)))
+            cells.append(Group(name, runs, levels=levels))
         effects = {(effect.axis, effect.level): effect for effect in factor_effects(cells, base)}
         p_values = {key: effect.comparison.p_different or 0.0 for key, effect in effects.items()}
         counts["found"] += p_values["strategy", "zero3"] <= ALPHA
         counts["false"] += any(p <= ALPHA for key, p in p_values.items() if key != ("strategy", "zero3"))
-        logs = [[float(np.log(run.summary.throughput.samples_per_s)) for run in cell.group.runs] for cell in cells]
+        logs = [[float(np.log(run.summary.throughput.samples_per_s)) for run in cell.runs] for cell in cells]
         adjusted = holm([sequential_p(p) for p in _compared(logs)])
         different = {place for place, p_value in enumerate(adjusted, start=1) if p_value <= ALPHA}
         alone = combinations.index({**base, "strategy": "zero3"})

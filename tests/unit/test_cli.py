@@ -127,7 +127,7 @@ PUBLISHED = [path for path in CONFIGS if "\npublished:" in path.read_text(encodi
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
 def test_every_matrix_with_published_figures_can_be_read(path: Path):
-    published = read_matrix(path).published
+    published = read_matrix(path).record.published
     assert published is not None
     assert published.figures or published.claims
 

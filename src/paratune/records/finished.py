@@ -118,7 +118,17 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
     """
     path = folder / f"{kind.NAME}.json"
     if not path.is_file():
-        raise CheckpointError(_not_a_run_text(folder, path.name), code="run.not_a_run")
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{path.name}"))
+        if not folder.is_dir():
+            what = (
+                f"{'is a file' if folder.exists() else 'does not exist'}; give the folder of a run, such as runs/<name>"
+            )
+        elif inside:
+            names = listing(map(plain, inside), 3)
+            what = f"is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
+        else:
+            what = f"is not a run: it has no {path.name}"
+        raise CheckpointError(f"{plain(folder)} {what}", code="run.not_a_run")
     return _typed(folder, kind, records.read_object(path, "report it with the version of paratune that made it"))
 
 
@@ -171,18 +181,6 @@ def with_curves(run: RunRecord) -> RunRecord:
     return replace(run, train=train, validation=validation, validation_scores=by_step)
 
 
-def _not_a_run_text(folder: Path, file: str) -> str:
-    """Return an error message for a folder without a record, with the runs that it contains."""
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        return f"{plain(folder)} {what}; give the folder of a run, such as runs/<name>"
-    inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
-    if not inside:
-        return f"{plain(folder)} is not a run: it has no {file}"
-    names = listing(map(plain, inside), 3)
-    return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
-
-
 def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the GPUs of a node of `hardware` in run.json; those that are no objects are left out."""
     gpus = node.get("gpus")
@@ -198,11 +196,6 @@ def number_in(value: Any) -> float | None:
         return float(value) if is_number and math.isfinite(value) else None
     except OverflowError:  # a whole number of hundreds of digits
         return None
-
-
-def rank_memory(run: RunRecord) -> list[float | None]:
-    """Return the peak memory of each rank in bytes, in rank order; empty when it was not recorded."""
-    return [rank.peak_memory_bytes for rank in run.summary.ranks]
 
 
 def steps_taken(run: RunRecord) -> float | None:

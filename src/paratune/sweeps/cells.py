@@ -150,7 +150,7 @@ def cells_of(
         names = {axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
         if not any(all(names[label] in wanted for label, wanted in out.items()) for out in matrix.exclude):
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
-    if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
+    if not any(matrix.record.baseline.items() <= cell.values.items() for cell in cells):
         message = "baseline names no run of the matrix, or one that exclude leaves out"
         message = message if cells else f"exclude leaves no run of {size}"
         raise ConfigError(f"{matrix.source}: {message}", code="sweep.exclude", source=matrix.source)
@@ -259,7 +259,13 @@ def _cell(
         environment={**matrix.environment, **variables},
         kind="full" if matrix.probe is None else "probe",
     )
-    layer, teachers, unknown = resolve_teachers(matrix, names, _layer(matrix, values, above), _name)
+    layer = matrix.below
+    for value in values:
+        layer = merge(drop_superseded_settings(layer, value.below), value.below)
+    layer = merge(layer, matrix.own)
+    for value in values:
+        layer = merge(drop_superseded_settings(layer, value.own), value.own)
+    layer, teachers, unknown = resolve_teachers(matrix, names, merge(layer, above), _name)
     if unknown:
         return Cell(record, problems=unknown)
     record = replace(record, teachers=teachers)
@@ -285,17 +291,6 @@ def _cell(
         loaded.config, record.num_processes, record.num_nodes, record.environment, here=here
     )
     return Cell(record, loaded, impossible=reason)
-
-
-def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:
-    """Return the merged settings of a combination; an axis that changes a kind drops the base's options for it."""
-    layer = matrix.below
-    for value in values:
-        layer = merge(drop_superseded_settings(layer, value.below), value.below)
-    layer = merge(layer, matrix.own)
-    for value in values:
-        layer = merge(drop_superseded_settings(layer, value.own), value.own)
-    return merge(layer, above)
 
 
 def _name(names: Mapping[str, str]) -> str:
@@ -337,7 +332,7 @@ def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells; those that cannot be compared with other candidates have a problem."""
     # Those that will have scores, as far as is known.
     scored = (cell for cell in cells if cell.loaded is not None and cell.impossible is None)
-    groups = grouped((tuple(cell.values[label] for label in matrix.select_per), cell) for cell in scored)
+    groups = grouped((tuple(cell.values[label] for label in matrix.record.select_per), cell) for cell in scored)
     problems: dict[str, Problem] = {}
     for group in groups.values():
         if (problem := _why_not_comparable(matrix, group)) is not None:

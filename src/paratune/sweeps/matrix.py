@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from paratune.base.secrets import hide_secrets
 from paratune.config.layers import EXTENDS, Layer, read_text
 from paratune.config.options import section_options
 from paratune.config.problems import failure, overlap
@@ -16,7 +17,7 @@ from paratune.config.validate import describe_value, validate_as
 from paratune.errors import ConfigError, require_installed
 from paratune.records import MODEL_FOLDER
 from paratune.records.run_folder import FP32, Form, ScoredSplit, form_folder, is_measured
-from paratune.records.sweep import NAME, CellRecord, Published
+from paratune.records.sweep import NAME, CellRecord, SweepRecord
 from paratune.sweeps.axes import (
     ENV,
     MatrixAxis,
@@ -139,17 +140,8 @@ class Matrix:
     """Variables of all runs; those of axes have priority."""
     probe: ProbeLength | None
     """Length of the runs, which are probes; None for full runs."""
-    select_per: tuple[str, ...]
-    """Labels of axes."""
-    baseline: Mapping[str, str]
-    """By label, the name of the value of the runs that tables compare the others with."""
-    published: Published | None
-    notes: str | None
-    """Their text."""
-    groups: Mapping[str, Mapping[str, tuple[str, ...]]]
-    """By label and heading, the names of values."""
-    trials: Mapping[str, Mapping[str, Any]]
-    """Settings of the trials of a search, by name."""
+    record: SweepRecord
+    """What `sweep.json` has of the file, without cells."""
 
 
 def read_matrix(path: Path, trials: Trials | None = None) -> Matrix:
@@ -204,7 +196,8 @@ def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Ma
         below, own = file.layers({EXTENDS: options.base}, "base", called="base")
     name = options.name or slug(file.path.stem)
     folder = Path(options.folder) / name
-    trials = trials or ({} if options.search is None else read_search(file, options.search, folder))
+    search, compress = options.search, options.compress
+    trials = trials or ({} if search is None else read_search(file, search, folder))
     given = options.axes or {}
     axes = read_search_axes(file, given, own, trials) if trials else read_axes(file, given, own)
     baseline = None if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
@@ -221,12 +214,22 @@ def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Ma
         ),
         environment={} if options.env is None else read_environment(file, options.env, ENV),
         probe=options.probe,
-        select_per=_select_per(file, options, axes),
-        baseline=baseline or {},
-        published=published_beside(file, options.published, name, axes),
-        notes=None if options.notes is None else _notes(file, options.notes),
-        groups=_groups(file, options.groups, axes),
-        trials=trials,
+        record=SweepRecord(
+            name=name,
+            created="",
+            matrix=str(file.path),
+            command=(),
+            axes=tuple(axis.record for axis in axes),
+            select_per=_select_per(file, options, axes),
+            cells=(),
+            price_per_device_hour=options.price_per_device_hour,
+            baseline=baseline or {},
+            published=published_beside(file, options.published, name, axes),
+            groups=_groups(file, options.groups, axes),
+            search=search.record(trials) if search is not None and trials else None,
+            compress=() if compress is None else tuple(compress.forms),
+            notes=None if options.notes is None else _notes(file, options.notes),
+        ),
     )
 
 
@@ -236,8 +239,8 @@ def all_probes(matrix: Matrix) -> Matrix:
     A matrix of probes is returned unchanged.
     """
     name = f"{matrix.name}.probe"
-    folder = matrix.folder.with_name(name)
-    return matrix if matrix.probe else replace(matrix, name=name, folder=folder, probe=ProbeLength())
+    folder, record = matrix.folder.with_name(name), replace(matrix.record, name=name)
+    return matrix if matrix.probe else replace(matrix, name=name, folder=folder, probe=ProbeLength(), record=record)
 
 
 def _found(file: MatrixFile, axes: Sequence[MatrixAxis], wanted: Mapping[str, Any], at: str) -> dict[str, list[str]]:
@@ -302,7 +305,7 @@ def _notes(file: MatrixFile, name: str) -> str | None:
         return None
     if len(text) > MAX_NOTES:
         file.refuse(f"notes: {name} has {len(text):,} characters; allowed: at most {MAX_NOTES:,}", "notes")
-    return text
+    return hide_secrets(text)
 
 
 def is_compressed(folder: Path, cell: CellRecord) -> bool:

@@ -63,33 +63,22 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
     cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
     names = {cell.name for cell in cells}
     past = [name for name in dict.fromkeys([*before.past, *old_cells] if before else ()) if name not in names]
-    axes = tuple(axis.record for axis in matrix.axes)
     return SweepPlan(
         cells,
-        SweepRecord(
-            name=matrix.name,
+        replace(
+            matrix.record,
             created=before.created if before else now(),
-            matrix=str(matrix.source),
             matrix_text=hide_secrets(read_text(matrix.source)),
             command=tuple(hide_in_words(command)),
             directory=str(Path.cwd()),
             version=__version__,
             code=hardware.code_version(),
-            axes=axes,
-            select_per=matrix.select_per,
             cells=tuple(cell.record for cell in cells),
-            baseline=matrix.baseline,
-            published=matrix.published,
-            groups=matrix.groups,
-            notes=None if matrix.notes is None else hide_secrets(matrix.notes),
             past=tuple(name for name in past if cell_run_folder(matrix.folder, name).exists()),
-            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, axes))),
-            price_per_device_hour=matrix.options.price_per_device_hour,
+            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.record.axes))),
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
             rounds=before.rounds if before else None,
-            search=None if matrix.options.search is None else matrix.options.search.record(matrix.trials),
-            compress=() if matrix.options.compress is None else tuple(matrix.options.compress.forms),
         ),
     )
 
@@ -136,16 +125,11 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
 
 def _before(folder: Path) -> SweepRecord | None:
     """Return the record of the matrix in a folder; None where the folder is free."""
-    found = None
     if holds_sweep(folder):
         return read_sweep(folder)
-    if folder.exists() and not folder.is_dir():
-        found = "a file"
-    elif (folder / records.RUN_FILE).exists():
-        found = "the folder of a run"
-    elif folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)"
-    if found is not None:
+    is_dir = folder.is_dir()
+    if (folder.exists() and not is_dir) or (is_dir and any(path.name[0] != "." for path in folder.iterdir())):
+        found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)" if is_dir else "a file"
         message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
         raise CheckpointError(message, code="run.folder_taken", folder=folder)
     return None

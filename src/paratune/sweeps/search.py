@@ -87,19 +87,16 @@ def read_search(file: MatrixFile, search: Search, folder: Path) -> Trials:
     if search.method == "random":
         return trials
     drawn = list(trials.values())
-    num_random, earlier = min(_MAX_RANDOM, search.trials // 2), _recorded_trials(search, folder)
+    num_random, before = (
+        min(_MAX_RANDOM, search.trials // 2),
+        read_sweep(folder).search if holds_sweep(folder) else None,
+    )
+    is_same = before is not None and (before.space, before.seed) == (search.record({}).space, search.seed)
+    earlier = [dict(settings) for settings in before.trials.values()] if before is not None and is_same else []
     # With other first settings, the space has other choices or options with the same text.
     earlier = earlier if earlier[:1] == drawn[:1] else []
     known = [*earlier, *(settings for settings in drawn if settings not in earlier)]
     return _named(known[: min(max(num_random, len(earlier)), search.trials)])
-
-
-def _recorded_trials(search: Search, folder: Path) -> list[dict[str, Any]]:
-    """Return the trials of earlier calls; none of a search with another space or seed."""
-    before = read_sweep(folder).search if holds_sweep(folder) else None
-    if before is None or (before.space, before.seed) != (search.record({}).space, search.seed):
-        return []
-    return [dict(settings) for settings in before.trials.values()]
 
 
 def _problem_of_range(key: str, wanted: Any) -> str | None:

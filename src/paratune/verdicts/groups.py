@@ -10,7 +10,7 @@ A margin is a judgement, not statistics: the largest change that does not matter
 import json
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -147,6 +147,8 @@ class Group:
     runs: tuple[RunRecord, ...]
     noise_kind: NoiseKind = "plain"
     """The noise scale that goodput uses, the same in all groups."""
+    levels: Mapping[str, str] = field(default_factory=dict)
+    """Name of its value on each axis, for main effects."""
 
     @property
     def by_seed(self) -> dict[Any, list[RunRecord]]:

@@ -211,18 +211,8 @@ def _left_out(base: Group, other: Group) -> Iterator[str]:
             yield f"not in the scores, because the other side has no run of that seed: {', '.join(names)}"
 
 
-Levels = Mapping[str, str]
-"""Name of the value of each axis."""
 Pairs = Sequence[tuple[int, int]]
 """Places of cells that differ only on an axis, the baseline's value first."""
-
-
-@dataclass(frozen=True)
-class FactorCell:
-    """A configuration by its values."""
-
-    levels: Levels
-    group: Group
 
 
 @dataclass(frozen=True)
@@ -242,30 +232,31 @@ class FactorEffect:
 
 
 def factor_effects(
-    cells: Sequence[FactorCell],
-    baseline: Levels,
+    cells: Sequence[Group],
+    baseline: Mapping[str, str],
     margins: Mapping[str, Margin] | None = None,
     *,
     history: LookHistory | None = None,
 ) -> list[FactorEffect]:
     """Return the main effects of all axes with two values or more, on speed and on the scores that all runs have.
 
-    `baseline` is the value of each axis with which its others are compared. An axis that changes the global batch size
-    has no effect on speed here: a sample is not worth the same then. `margins` and `history` are those of `judge`.
+    `cells` have their `levels`; `baseline` is the value of each axis with which its others are compared. An axis that
+    changes the global batch size has no effect on speed here: a sample is not worth the same then. `margins` and
+    `history` are those of `judge`.
     """
-    runs = [run for cell in cells for run in cell.group.runs]
+    runs = [run for cell in cells for run in cell.runs]
     task, split = str(runs[0].run.task.kind), shared_split(runs)
     margins, history = margins or {}, history or LookHistory()
-    rates = [[run.summary.throughput.samples_per_s for run in cell.group.runs] for cell in cells]
+    rates = [[run.summary.throughput.samples_per_s for run in cell.runs] for cell in cells]
     are_known = all(len(some) > 1 and len(logs_of(some)) == len(some) for some in rates)
-    speeds = speeds_of([cell.group for cell in cells], rates) if are_known else None
+    speeds = speeds_of(cells, rates) if are_known else None
     effects: list[FactorEffect] = []
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
         pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
         # All runs of a value: scores are averaged over the combinations of a seed.
         sides = [
-            [Group(str(at), tuple(run for pair in some for run in cells[pair[at]].group.runs)) for at in (0, 1)]
+            [Group(str(at), tuple(run for pair in some for run in cells[pair[at]].runs)) for at in (0, 1)]
             for some in pairs.values()
         ]
         looks = [history.at(first.runs, second.runs) for first, second in sides]
@@ -280,7 +271,7 @@ def factor_effects(
     return effects
 
 
-def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> list[tuple[int, int]]:
+def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> list[tuple[int, int]]:
     """Return the places of cells that differ only on an axis."""
     at = {frozenset(cell.levels.items()): place for place, cell in enumerate(cells)}
     of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
@@ -289,13 +280,13 @@ def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> lis
 
 
 def _speed(
-    speeds: Speeds | None, cells: Sequence[FactorCell], rates: Sequence[Sequence[float | None]], pairs: Pairs,
+    speeds: Speeds | None, cells: Sequence[Group], rates: Sequence[Sequence[float | None]], pairs: Pairs,
     margin: Margin,
 ) -> MeasureComparison:  # fmt: skip
     """Return the comparison of the rates of two values; `speeds` is None where a cell has one run or no rate."""
     counts = tuple(sum(len(rates[pair[side]]) for pair in pairs) for side in (0, 1))
     bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.of(1.0))
-    groups = [(cells[base].group, cells[other].group) for base, other in pairs]
+    groups = [(cells[base], cells[other]) for base, other in pairs]
     if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
         return bare.without_change("not_same_experiment", "the global batch size differs")
     known = [[logs_of(rates[pair[side]]) for pair in pairs] for side in (0, 1)]

@@ -97,7 +97,7 @@ def test_trials_follow_from_seed_and_scores_and_are_recorded(file: Path, trainin
     assert list(trials) == [f"t{number:03d}" for number in range(1, 9)]
     assert all(1e-5 <= settings["train.learning_rate"] <= 1e-3 for settings in trials.values())
     assert len({json.dumps(settings) for settings in trials.values()}) == 8
-    assert read_matrix(file).trials == trials
+    assert read_matrix(file).record.search.trials == trials
     assert record.search.text().startswith("search: 8 bayesian trials, seed 0")
 
     file.write_text((BASE + SEARCH).replace("name: m\n", "name: again\n"))
@@ -110,12 +110,12 @@ def test_trials_follow_from_seed_and_scores_and_are_recorded(file: Path, trainin
 def test_more_trials_keep_the_earlier_ones_and_another_space_does_not(file: Path, training: Training):
     trials = trials_of(search_with(file))
     file.write_text((BASE + SEARCH).replace("trials: 8", "trials: 20"))
-    more = read_matrix(file).trials
+    more = read_matrix(file).record.search.trials
     assert dict(list(more.items())[:8]) == trials
     assert len(more) == 10
     assert len({json.dumps(settings) for settings in more.values()}) == 10
     file.write_text((BASE + SEARCH).replace("max: 1e-3", "max: 1e-2"))
-    assert len(read_matrix(file).trials) == 4
+    assert len(read_matrix(file).record.search.trials) == 4
 
 
 def test_a_search_continues_after_a_failed_run_and_trials_that_cannot_run(file: Path, training: Training):

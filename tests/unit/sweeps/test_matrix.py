@@ -28,7 +28,7 @@ def test_axes_of_lists_and_of_names(matrix_file: Path):
     assert [axis.is_seed for axis in matrix.axes] == [False, True, False]
     assert [value.own.values for value in size.read] == [{"train": {"max_steps": 2}}, {"train": {"max_steps": 4}}]
     assert [value.beside for value in size.read] == [{"nproc": 1}, {"nproc": 2}]
-    assert matrix.select_per == ()  # nothing here changes task, data or model
+    assert matrix.record.select_per == ()  # nothing here changes task, data or model
 
 
 def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path):
@@ -45,7 +45,7 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
     (task,) = matrix.axes
     assert task.read[0].below.values == {"data": {"train": "other.csv"}}
     assert task.read[0].own.places["task.kind"].origin == "matrix.yaml:4"
-    assert (matrix.select_per, task.is_column) == (("task",), True)
+    assert (matrix.record.select_per, task.is_column) == (("task",), True)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,6 @@ def test_what_is_wrong_is_said_once(matrix_file: Path):
 def test_notes_are_the_text_of_a_file_beside_the_matrix(matrix_file: Path, tmp_path: Path):
     (tmp_path / "notes.md").write_text("# Why\nIt is *fast*; API_KEY=abc\n")
     matrix_file.write_text(matrix_file.read_text() + "notes: notes.md\n")
-    assert read_matrix(matrix_file).notes == "# Why\nIt is *fast*; API_KEY=abc\n"
     record = plan_of(read_matrix(matrix_file), cells_of(read_matrix(matrix_file)), []).record
     assert record.notes == "# Why\nIt is *fast*; API_KEY=***\n"
 

@@ -33,7 +33,7 @@ def published_file(matrix_file: Path) -> Path:
 
 
 def test_figures_and_claims_with_their_places(matrix_file: Path, published_file: Path):
-    published = read_matrix(matrix_file).published
+    published = read_matrix(matrix_file).record.published
 
     assert published is not None
     first, second = {"learning_rate": "learning_rate-0.0001"}, {"learning_rate": "learning_rate-1e-05"}
@@ -54,14 +54,14 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
 
     write_sweep(tmp_path, record)
 
-    assert read_sweep(tmp_path).published == matrix.published
+    assert read_sweep(tmp_path).published == matrix.record.published
 
 
 def test_a_value_that_is_a_list_can_be_named(matrix_file: Path, published_file: Path):
     text = matrix_file.read_text()
     matrix_file.write_text(text.replace("axes:\n", "axes:\n  data.train: [[a.csv, b.csv], [c.csv]]\n", 1))
     published_file.write_text(FILE.replace("{learning_rate: 1e-4}", "{learning_rate: 1e-4, train: [a.csv, b.csv]}"))
-    published = read_matrix(matrix_file).published
+    published = read_matrix(matrix_file).record.published
     assert published is not None
     names = read_matrix(matrix_file).axes[0].values
     assert names[published.figures[0].values["train"]] == "[a.csv, b.csv]"

@@ -39,12 +39,12 @@ def test_trials_are_values_of_an_axis_and_more_trials_keep_the_earlier_ones(fold
     nine = matrix_of(folder, RANDOM.replace("trials: 6", "trials: 9"))
     other = matrix_of(folder, RANDOM.replace("trials: 6", "trials: 6, seed: 1"))
 
-    assert list(six.trials) == [f"t{number:03d}" for number in range(1, 7)]
-    assert dict(list(nine.trials.items())[:6]) == six.trials != other.trials
+    assert list(six.record.search.trials) == [f"t{number:03d}" for number in range(1, 7)]
+    assert dict(list(nine.record.search.trials.items())[:6]) == six.record.search.trials != other.record.search.trials
     cells = cells_of(six)
     assert len(cells) == 12
     for cell in cells:
-        settings = six.trials[cell.values["trial"]]
+        settings = six.record.search.trials[cell.values["trial"]]
         assert cell.config is not None
         assert cell.config.train.learning_rate == settings["train.learning_rate"]
         assert cell.config.batch.global_ == settings["batch.global"]

@@ -7,7 +7,7 @@ import pytest
 from fake_run import make_run
 
 from paratune.verdicts import Group
-from paratune.verdicts.judge import FactorCell, factor_effects
+from paratune.verdicts.judge import factor_effects
 from paratune.verdicts.sequential import FIRST_SHARE
 
 AXES = {"strategy": ("ddp", "zero1", "zero3"), "precision": ("fp32", "bf16"), "rate": ("high", "low")}
@@ -29,7 +29,7 @@ def cells(log, *, num=3, noise=0.01, seed=0, axes=AXES, scores=None, batch=None)
             scale = noise(levels) if callable(noise) else noise
             rate = 100 * np.exp(log(levels) + scale * rng.normal())
             runs.append(make_run("_".join((*names, str(number))), number, rate, **values))
-        made.append(FactorCell(levels, Group("_".join(names), tuple(runs))))
+        made.append(Group("_".join(names), tuple(runs), levels=levels))
     return made
 
 
@@ -46,7 +46,7 @@ def test_of_a_balanced_matrix_they_are_the_least_squares_effects():
     found = speeds(factor_effects(made, BASE))
     rows, y = [], []
     for cell in made:
-        for run in cell.group.runs:
+        for run in cell.runs:
             levels = cell.levels
             rows.append([1, levels["strategy"] == "zero1", levels["strategy"] == "zero3",
                          levels["precision"] == "bf16", levels["rate"] == "low"])  # fmt: skip
@@ -56,7 +56,7 @@ def test_of_a_balanced_matrix_they_are_the_least_squares_effects():
     assert [np.log1p(found[key].comparison.change) for key in effects] == pytest.approx(solution[1:])
     # 12 cells of 3 runs: a pooled variance with 24 degrees of freedom; 18 runs against 18, and 12 against 12.
     squares = sum(
-        np.var([np.log(run.summary.throughput.samples_per_s) for run in cell.group.runs], ddof=1)
+        np.var([np.log(run.summary.throughput.samples_per_s) for run in cell.runs], ddof=1)
         for cell in made
     ) / 12  # fmt: skip
     for key, num in ((effects[0], 12), (effects[2], 18)):
@@ -71,7 +71,7 @@ def test_a_cell_that_varies_more_keeps_its_variance():
     made = cells(additive, num=6, noise=lambda levels: 0.2 if levels == {**BASE, "strategy": "zero3"} else 0.01)
     found = speeds(factor_effects(made, BASE))
     logs = [
-        [np.log(run.summary.throughput.samples_per_s) for run in cell.group.runs]
+        [np.log(run.summary.throughput.samples_per_s) for run in cell.runs]
         for cell in made
         if cell.levels["strategy"] in ("ddp", "zero3")
     ]

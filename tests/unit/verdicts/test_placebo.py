@@ -1,5 +1,7 @@
 """Options that cannot change a step, and the negative control: against the options and an analysis of variance."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_run import make_run
@@ -9,7 +11,7 @@ from paratune.config.options import section_options
 from paratune.config.sections import Config
 from paratune.verdicts import Differs, Group, judge
 from paratune.verdicts.groups import ANY_VALUE, WITHOUT, negative_control, step_class
-from paratune.verdicts.judge import FactorCell, factor_effects
+from paratune.verdicts.judge import factor_effects
 from paratune.verdicts.speeds import changes_of
 
 CONFIG = {
@@ -171,7 +173,8 @@ def test_an_axis_of_learning_rates_has_no_main_effect_on_speed():
         for rate, more in (("1e-5", 1.0), ("1e-3", 1.2)):
             config = changed("train.learning_rate", float(rate)) | {"strategy": {"kind": strategy}}
             rates = speed * more * np.array([0.99, 1.0, 1.01])
-            cells.append(FactorCell({"strategy": strategy, "rate": rate}, group(f"{strategy}{rate}", rates, config)))
+            levels = {"strategy": strategy, "rate": rate}
+            cells.append(replace(group(f"{strategy}{rate}", rates, config), levels=levels))
     found = {effect.axis: effect for effect in factor_effects(cells, {"strategy": "ddp", "rate": "1e-5"})}
     assert (found["rate"].comparison.code, found["rate"].comparison.change) == ("placebo", None)
     speed = found["strategy"].comparison

@@ -12,7 +12,7 @@ from paratune.base.units import NOT_AVAILABLE, format_count
 from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
-from paratune.records.finished import RunRecord, rank_memory
+from paratune.records.finished import RunRecord
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
 from paratune.reports.rows import ReportRow, build_rows
@@ -203,7 +203,7 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         "values": {key: cell.value for key, cell in cells.items()},
         "sources": {key: cell.source for key, cell in cells.items()},
         "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
-        "peak_memory_bytes_by_rank": rank_memory(run),
+        "peak_memory_bytes_by_rank": [rank.peak_memory_bytes for rank in run.summary.ranks],
         "confusion": run.summary.confusion or None,
         "slices": dict(run.summary.slices),
         "sessions": sessions if len(sessions) > 1 else [],

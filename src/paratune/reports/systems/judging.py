@@ -16,7 +16,7 @@ from paratune.reports.systems.configurations import MATRIX, Configuration
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict
-from paratune.verdicts.judge import FactorCell, FactorEffect, factor_effects
+from paratune.verdicts.judge import FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
@@ -117,7 +117,7 @@ def _effects_of(
         return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
 
     cells = [
-        FactorCell(levels(member), group_of(member))
+        replace(group_of(member), levels=levels(member))
         for member in members
         if member.is_probe == base.is_probe and not systems.differs(member, base).refused
     ]

@@ -1,0 +1,120 @@
+"""Scores: a model against a constant answer, both layouts of a confusion matrix, and evaluations as text."""
+
+from typing import Any
+
+import pytest
+from raised import raises_code
+
+from paratune.records.scores import (
+    MAX_DENSE_CLASSES,
+    Confusion,
+    compare_with_constant,
+    evaluation_text,
+    not_better,
+    ordered_scores,
+    read_confusion,
+    scores_text,
+)
+
+BASELINE = {"predicts": "majority class", "scores": {"validation": {"accuracy": 0.5, "rmse": 1.0, "f1_macro": None}}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "is_better"),
+    [("accuracy", 0.6, True), ("accuracy", 0.5, False), ("accuracy", 0.4, False), ("rmse", 0.9, True),
+     ("rmse", 1.0, False), ("rmse", 1.1, False)],
+)  # fmt: skip
+def test_a_model_is_compared_by_its_headline_metric(metric: str, value: float, is_better: bool):
+    found = compare_with_constant({"validation": {metric: value}}, BASELINE, [metric])
+    assert found is not None
+    assert (found.metric, found.split, found.model) == (metric, "validation", value)
+    assert not_better(found.model_dump(), "paratune.json") == (None if is_better else found)
+
+
+def test_the_first_metric_that_both_have_decides_and_the_test_set_comes_first():
+    scores = {"validation": {"accuracy": 0.9, "f1_macro": 0.1}, "test": {"accuracy": 0.2}}
+    found = compare_with_constant(scores, BASELINE, ["f1_macro", "accuracy"])
+    assert found is not None
+    assert (found.split, found.metric) == ("validation", "accuracy")
+    both = {**BASELINE, "scores": {**BASELINE["scores"], "test": {"accuracy": 0.3}}}
+    assert compare_with_constant(scores, both, ["f1_macro", "accuracy"]).split == "test"
+
+
+@pytest.mark.parametrize("scores", [{}, {"validation": None}, {"validation": {"accuracy": None}}, {"test": {}}])
+def test_what_is_unknown_is_not_compared(scores: dict[str, Any]):
+    assert compare_with_constant(scores, BASELINE, ["accuracy"]) is None
+    assert compare_with_constant({"validation": {"accuracy": 0.4}}, None, ["accuracy"]) is None
+    assert compare_with_constant({"validation": {"accuracy": 0.4}}, BASELINE, []) is None
+
+
+def test_a_record_without_the_comparison_says_nothing_and_a_damaged_one_is_refused():
+    assert not_better(None, "x") is None
+    for damaged in (7, "yes", {"predicts": "a"}, {"model": "much"}):
+        with raises_code("run.damaged", "x"):
+            not_better(damaged, "x")
+
+
+COUNTS = {(0, 0): 3, (0, 1): 1, (1, 1): 2, (2, 0): 4}
+
+
+@pytest.mark.parametrize("num_classes", [3, MAX_DENSE_CLASSES, MAX_DENSE_CLASSES + 1, 20_000])
+def test_a_record_gives_the_matrix_back(num_classes):
+    matrix = Confusion(num_classes, COUNTS)
+    value = matrix.record()
+    assert isinstance(value, list) == (num_classes <= MAX_DENSE_CLASSES)
+    assert read_confusion(value) == matrix
+    assert matrix.row_sums == {0: 4, 1: 2, 2: 4}
+    assert matrix.confused == [(2, 0, 4), (0, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, [], "x", [[1, 2]], [["a"]], [[-1]], [[True]], {}, {"num_classes": 2}),
+        {"num_classes": 2, "counts": [[0, 2, 1]]},
+        {"num_classes": 2, "counts": [[0, 1]]},
+        {"num_classes": 2, "counts": [[0, -1, 1]]},
+        {"num_classes": "2", "counts": []},
+    ],
+)
+def test_a_damaged_record_is_none(value):
+    assert read_confusion(value) is None
+
+
+BINARY = {"accuracy": 0.834, "f1": 0.8291, "f1_macro": 0.83, "precision": 0.9, "loss": 0.412}
+
+
+def line(metric: str | None, *, is_best: bool, best: dict[str, float] | None) -> list[str]:
+    event = {"step": 1120, "epoch": 1.0, "split": "validation", "scores": BINARY, "is_best": is_best}
+    return evaluation_text(event, num_steps=3360, metric=metric, best=best).split("; ")
+
+
+def test_the_selecting_metric_is_first_and_only_a_repeated_f1_is_left_out():
+    assert list(ordered_scores(BINARY, "precision")) == ["precision", "accuracy", "f1", "f1_macro", "loss"]
+    many_classes = BINARY | {"f1": 0.83}
+    assert list(ordered_scores(many_classes, None)) == ["accuracy", "f1_macro", "precision", "loss"]
+    assert list(ordered_scores(many_classes, "f1")) == ["f1", "accuracy", "f1_macro", "precision", "loss"]
+
+
+def test_a_line_has_the_loss_and_two_metrics():
+    assert scores_text(BINARY, "f1_macro") == "loss 0.412, f1_macro 0.83, accuracy 0.834"
+    assert scores_text({"rmse": None}, "rmse") == "rmse n/a"
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_best", "best", "values"),
+    [
+        ("accuracy", True, {"step": 1120, "value": 0.834}, ["best", "accuracy", "kept"]),
+        ("accuracy", False, {"step": 40, "value": 0.841}, ["not kept", "accuracy", "0.841", "40"]),
+        ("accuracy", False, None, ["not kept", "accuracy"]),
+    ],
+)
+def test_a_line_shows_whether_the_evaluation_is_the_best(metric, is_best, best, values):
+    scores, state = line(metric, is_best=is_best, best=best)
+    assert scores == "step 1,120/3,360, epoch 1.00: validation loss 0.412, accuracy 0.834, f1 0.8291"
+    assert [value for value in values if value not in state] == []
+    assert ("not kept" in state) == (not is_best)
+
+
+def test_without_a_selecting_metric_no_evaluation_is_the_best():
+    assert len(line(None, is_best=False, best=None)) == 1
