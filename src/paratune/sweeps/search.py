@@ -197,7 +197,14 @@ def next_trials(search: Search, folder: Path, record: SweepRecord) -> Trials | N
     sampler = optuna.samplers.TPESampler(seed=search.seed + len(known), n_startup_trials=0)
     is_max = direction(record.cells[0].metric) == "max"
     study = optuna.create_study(direction="maximize" if is_max else "minimize", sampler=sampler)
-    distributions = {key: _distribution(optuna.distributions, wanted) for key, wanted in search.space.items()}
+    kinds = optuna.distributions
+    distributions: dict[str, Any] = {}
+    for key, wanted in search.space.items():
+        if isinstance(wanted, list):
+            distributions[key] = kinds.CategoricalDistribution(range(len(wanted)))
+        else:
+            kind = kinds.IntDistribution if _is_whole(wanted) else kinds.FloatDistribution
+            distributions[key] = kind(wanted["min"], wanted["max"], log=wanted.get("scale") == "log")
     for name, settings in known.items():
         mean = statistics.fmean(scores.get(name, [math.nan]))
         if math.isfinite(mean):
@@ -215,14 +222,6 @@ def next_trials(search: Search, folder: Path, record: SweepRecord) -> Trials | N
             trial = next(drawn for drawn in sampled(search).values() if one_line(drawn) not in seen)
         trials.append(trial)
     return _named(trials)
-
-
-def _distribution(kinds: Any, wanted: Any) -> Any:
-    """Return the distribution of Optuna for an option of the space."""
-    if isinstance(wanted, list):
-        return kinds.CategoricalDistribution(range(len(wanted)))
-    kind = kinds.IntDistribution if _is_whole(wanted) else kinds.FloatDistribution
-    return kind(wanted["min"], wanted["max"], log=wanted.get("scale") == "log")
 
 
 def read_search_axes(

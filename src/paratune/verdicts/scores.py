@@ -210,14 +210,13 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
 def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return changes from one baseline, each with two sides, with the common variance of the sides that vary alike."""
     first, *rest = common_sides([estimates[0].sides[0], *(estimate.sides[1] for estimate in estimates)])
-
-    def joined(side: Side, pooled: Side) -> Side:
-        return replace(side, mean_square=pooled.mean_square, pooled_freedom=pooled.pooled_freedom)
-
     return [
-        replace(estimate, sides=(joined(estimate.sides[0], first), joined(estimate.sides[1], second)))
+        replace(estimate, sides=tuple(
+            replace(side, mean_square=pooled.mean_square, pooled_freedom=pooled.pooled_freedom)
+            for side, pooled in zip(estimate.sides, (first, second), strict=True)
+        ))
         for estimate, second in zip(estimates, rest, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _residuals(scores: Sequence[Scores]) -> list[Side]:

@@ -137,7 +137,14 @@ class Board:
         Raises:
             CheckpointError: A path does not exist.
         """
-        kinds = {path: folder_kind(path) for path in dict.fromkeys(paths)}
+        kinds = {}
+        for path in dict.fromkeys(paths):
+            try:
+                kinds[path] = _kind({place.name for place in path.iterdir()}) or "folder"
+            except OSError as error:
+                code = {FileNotFoundError: "run.not_found", NotADirectoryError: "run.not_a_run"}.get(type(error))
+                message = f"{plain(path)} cannot be read: {error.strerror}; give a run, a matrix or a folder of them"
+                raise CheckpointError(message, code=code or "run.unreadable", folder=path) from error
         self._folders = tuple(path for path, kind in kinds.items() if kind == "folder")
         # The named ones, and those that were seen running: they stay, also when their folder is deleted.
         self._shown = {path: kind for path, kind in kinds.items() if kind != "folder"}
@@ -174,20 +181,6 @@ class Board:
             num_sweeps,
             tuple(map(str, self._folders)),
         )
-
-
-def folder_kind(folder: Path) -> str:
-    """Return the kind of a path: "sweep", "run" or "folder".
-
-    Raises:
-        CheckpointError: It does not exist, or is a file.
-    """
-    try:
-        return _kind({path.name for path in folder.iterdir()}) or "folder"
-    except OSError as error:
-        code = {FileNotFoundError: "run.not_found", NotADirectoryError: "run.not_a_run"}.get(type(error))
-        message = f"{plain(folder)} cannot be read: {error.strerror}; give a run, a matrix or a folder of them"
-        raise CheckpointError(message, code=code or "run.unreadable", folder=folder) from error
 
 
 def _kind(names: set[str]) -> str | None:
