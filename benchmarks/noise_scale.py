@@ -21,7 +21,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from paratune.data.order import deal, epoch_order
-from paratune.records.efficiency import GradientSums, noise_estimates
+from paratune.records.efficiency import noise_estimates
 
 NUM_SAMPLES, BATCH, VOCABULARY = 256, 32, 2000
 CASES = ((1, 2, 16), (1, 4, 8), (2, 1, 16), (2, 4, 4), (4, 1, 8), (4, 2, 4), (8, 1, 4))
@@ -146,13 +146,12 @@ def simulate(
                     num_micro_steps=micro_steps,
                 )
             ]  # fmt: skip
-            sums = GradientSums(
+            estimate = noise_estimates(
                 float(products[np.ix_(indices, indices)].sum()) / BATCH**2,
                 sum(float(products[np.ix_(part, part)].sum()) for part in parts) / BATCH**2,
                 sum((len(part) / BATCH) ** 2 for part in parts),
                 BATCH,
             )
-            estimate = noise_estimates(sums)
             assert estimate is not None
             estimates.append(estimate)
         means.append(np.mean(estimates, axis=0))

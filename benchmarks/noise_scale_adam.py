@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from paratune.records.efficiency import GradientSums, noise_estimates
+from paratune.records.efficiency import noise_estimates
 
 BATCH, FIRST_STEP = 32, 7
 
@@ -46,7 +46,7 @@ def main() -> None:
         if step >= FIRST_STEP:
             for name, divide in preconditioners(model, weights, optimizer).items():
                 norms = [squared_norm(gradients, divide) for gradients in (whole, *parts)]
-                estimate = noise_estimates(GradientSums(norms[0], norms[1] + norms[2], 0.5, BATCH))
+                estimate = noise_estimates(norms[0], norms[1] + norms[2], 0.5, BATCH)
                 assert estimate is not None
                 estimates.setdefault(name, []).append(estimate)
         for weight, gradient in zip(weights, whole, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.records.efficiency import GradientSums, noise_estimates
+from paratune.records.efficiency import noise_estimates
 from paratune.strategies.protocol import Strategy, UnavailableEstimate, WatchesGradients
 
 NUM_PARTS = 5
@@ -107,14 +107,14 @@ def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, Any] | No
     if not math.isfinite(grad_norm):
         return None
     parts_squared_norm, weights_squared, num_samples, *preconditioned = parts
-    estimates = _estimates(GradientSums(grad_norm**2, parts_squared_norm, weights_squared, num_samples))
+    estimates = _estimates(grad_norm**2, parts_squared_norm, weights_squared, num_samples)
     if estimates is None:
         return None
     parts_squared_norm, squared_norm = preconditioned
-    sums = GradientSums(squared_norm, parts_squared_norm, weights_squared, num_samples)
-    return {**estimates, "preconditioned": _estimates(sums)}
+    own = _estimates(squared_norm, parts_squared_norm, weights_squared, num_samples)
+    return {**estimates, "preconditioned": own}
 
 
-def _estimates(sums: GradientSums) -> dict[str, float] | None:
-    estimates = noise_estimates(sums)
+def _estimates(*sums: float) -> dict[str, float] | None:
+    estimates = noise_estimates(*sums)
     return None if estimates is None else {"trace": estimates[0], "squared_norm": estimates[1]}

@@ -7,7 +7,6 @@ samples.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
@@ -19,20 +18,9 @@ NoiseKind = Literal["plain", "preconditioned"]
 NOISE_KINDS: tuple[NoiseKind, ...] = ("plain", "preconditioned")
 
 
-@dataclass(frozen=True)
-class GradientSums:
-    """Sums of one optimizer step over parameters, micro-batches and ranks."""
-
-    squared_norm: float
-    """|g|^2, of the gradient of the whole step, before clipping."""
-    parts_squared_norm: float
-    """sum |g_i|^2; the sum of the g_i is g."""
-    weights_squared: float
-    """sum (b_i / B)^2, with the weight of each micro-batch in the loss of the step; 1 for a single micro-batch."""
-    num_samples: float
-
-
-def noise_estimates(sums: GradientSums) -> tuple[float, float] | None:
+def noise_estimates(
+    squared_norm: float, parts_squared_norm: float, weights_squared: float, num_samples: float
+) -> tuple[float, float] | None:
     """Return estimates of tr(Sigma) and of |G|^2 from one step; both may be negative.
 
     The loss of micro-batch i is normalised by the whole step, so g_i = (b_i / B) G_i, where G_i is a mean over b_i
@@ -41,6 +29,12 @@ def noise_estimates(sums: GradientSums) -> tuple[float, float] | None:
         E |g|^2       =   |G|^2 + tr(Sigma) / B
         E sum |g_i|^2 = s |G|^2 + tr(Sigma) / B
 
+    Args:
+        squared_norm: |g|^2, of the gradient of the whole step, before clipping.
+        parts_squared_norm: sum |g_i|^2; the sum of the g_i is g.
+        weights_squared: s, with the weight of each micro-batch in the loss of the step; 1 for a single micro-batch.
+        num_samples: B.
+
     Returns:
         tr(Sigma), for one sample, and |G|^2; None with fewer than two micro-batches with samples, or where a sum is not
         finite.
@@ -48,12 +42,11 @@ def noise_estimates(sums: GradientSums) -> tuple[float, float] | None:
     Source: McCandlish et al., An Empirical Model of Large-Batch Training, 2018, appendix A.1, which has these for a
         small and a big batch (B_small = B s for equal micro-batches); Qiao et al., Pollux, OSDI 2021, section 3.1.
     """
-    spread = 1 - sums.weights_squared
-    if not all(map(math.isfinite, (sums.squared_norm, sums.parts_squared_norm, spread))) or spread <= 1e-9:
+    spread = 1 - weights_squared
+    if not all(map(math.isfinite, (squared_norm, parts_squared_norm, spread))) or spread <= 1e-9:
         return None
-    squared_norm = (sums.squared_norm - sums.parts_squared_norm) / spread
-    trace = sums.num_samples * (sums.parts_squared_norm - sums.weights_squared * sums.squared_norm) / spread
-    return trace, squared_norm
+    trace = num_samples * (parts_squared_norm - weights_squared * squared_norm) / spread
+    return trace, (squared_norm - parts_squared_norm) / spread
 
 
 def statistical_efficiency(noise_scale: float, batch_size: float, reference_batch_size: float) -> float:

@@ -176,7 +176,6 @@ def _with_changed_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _changes(folder: Path, cell: Cell) -> Iterator[str]:
-    """Yield the differences between the run in a folder and the cell."""
     assert cell.loaded is not None
     config, num_processes, variables = trained_with(folder, cell.record.environment)
     before = {**compared_settings(config), "nproc": num_processes}

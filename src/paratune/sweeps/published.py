@@ -155,7 +155,6 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
 
 
 def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) -> Iterator[ComparedPair]:
-    """Yield each configuration of `of` with that of `than`."""
     than = find_one_of_each(file, axes, claim.than, f"{at}.than", "published.values")
     listed = [given if isinstance(given, list) else [given] for given in claim.of.values()]
     if [] in listed:

@@ -134,7 +134,6 @@ def _named(trials: list[dict[str, Any]]) -> Trials:
 
 
 def _draw(wanted: Any, generator: random.Random) -> Any:
-    """Return a random value of an option of the space."""
     if isinstance(wanted, list):
         return _value(wanted, generator.randint(0, len(wanted) - 1))
     low, high = wanted["min"], wanted["max"]

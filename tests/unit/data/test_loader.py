@@ -12,7 +12,7 @@ from paratune.batch.packing import pack
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.tokens import TokenizeOptions, tokenize
-from paratune.records.efficiency import GradientSums, noise_estimates
+from paratune.records.efficiency import noise_estimates
 
 TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
 
@@ -375,7 +375,7 @@ def test_the_noise_of_sorted_rows_is_that_of_random_parts(collator, num_buckets,
         for step in range(1000):
             parts = [lengths[cut].sum() / 8 for cut in cuts(made, step)]
             weights = sum((len(cut) / 8) ** 2 for cut in cuts(made, step))
-            estimates = noise_estimates(GradientSums(sum(parts) ** 2, sum(part**2 for part in parts), weights, 8))
+            estimates = noise_estimates(sum(parts) ** 2, sum(part**2 for part in parts), weights, 8)
             actual += [] if estimates is None else [estimates[0]]
         return actual
 
