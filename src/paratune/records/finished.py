@@ -118,12 +118,10 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
     """
     path = folder / f"{kind.NAME}.json"
     if not path.is_file():
-        inside = sorted(path.parent.name for path in folder.glob(f"*/{path.name}"))
         if not folder.is_dir():
-            what = (
-                f"{'is a file' if folder.exists() else 'does not exist'}; give the folder of a run, such as runs/<name>"
-            )
-        elif inside:
+            found = "is a file" if folder.exists() else "does not exist"
+            what = f"{found}; give the folder of a run, such as runs/<name>"
+        elif inside := sorted(place.parent.name for place in folder.glob(f"*/{path.name}")):
             names = listing(map(plain, inside), 3)
             what = f"is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
         else:
