@@ -32,7 +32,7 @@ _STEP = b'{"event": "step"'
 
 
 class Event(BaseModel):
-    """The values of an event that are shown. An event with a value of another type is damaged."""
+    """The values of an event that are shown. One with a value of another type is damaged, and passed over."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
@@ -71,8 +71,6 @@ class RankLog:
     def _begin(self) -> None:
         """Forget everything: the log is a new file."""
         self._offset = 0
-        self.num_damaged = 0
-        """Number of read lines that are not events; earlier steps are not read."""
         self.step = 0
         self.steps: deque[Event] = deque(maxlen=WINDOW)
         self.evaluation: Event | None = None
@@ -114,7 +112,6 @@ class RankLog:
         try:
             event = Event.model_validate(json.loads(line))
         except (ValueError, RecursionError):
-            self.num_damaged += 1
             return
         kind, step = event.event, event.step or 0
         self.time = event.time or self.time
@@ -211,8 +208,6 @@ class RunView:
     """Of a finished run; in a matrix of all starts of a run that ended."""
     left_s: float | None = None
     """Estimated seconds to the last step, with evaluations and checkpoints as before."""
-    num_damaged_lines: int = 0
-    """Of its event logs, which were passed over."""
 
     @property
     def is_running(self) -> bool:
@@ -301,7 +296,6 @@ class RunWatch:
             "scored_at": scored.step,
             "scored_on": scored.split,
             "metric": metric if isinstance(metric, str) else None,
-            "num_damaged_lines": sum(log.num_damaged for log in self._logs),
         }
 
     def _state(self, in_use: bool, last_event: float | None, now: float, host: str | None) -> tuple[State, str | None]:

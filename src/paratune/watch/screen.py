@@ -124,8 +124,6 @@ def _items(run: RunView, now: float) -> Iterator[Text | str]:
     yield "" if run.memory_bytes is None else f"memory {format_bytes(run.memory_bytes)}"
     ranks = f"{run.world_size} ranks" if (run.world_size or 1) > 1 else ""
     yield from (Text(plain(str(part)), style="dim") for part in (run.strategy, ranks, run.device, run.host) if part)
-    if run.num_damaged_lines:
-        yield Text(f"{counted(run.num_damaged_lines, 'damaged line')} of its event log skipped", style="yellow")
 
 
 def _listed(full: Sequence[RunView], rest: Sequence[RunView], now: float, width: int, room: int) -> list[Text]:

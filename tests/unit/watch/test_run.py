@@ -151,7 +151,7 @@ def test_a_folder_that_is_deleted_and_created_again(tmp_path: Path):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '{"sessions": 3}', '{"sessions": [4], "plan": {"num_steps": "x"}}', '{"plan": []}']
 )
-def test_a_damaged_record_is_named_and_damaged_lines_are_counted(tmp_path: Path, text: str):
+def test_a_damaged_record_is_named_and_damaged_lines_are_skipped(tmp_path: Path, text: str):
     folder = training(tmp_path / "r")
     (folder / RUN_FILE).write_text(text)
     log(folder, {"event": "step", "step": "ten"}, {"event": "step", "step": 11, "wall_ms": "x"})
@@ -159,7 +159,7 @@ def test_a_damaged_record_is_named_and_damaged_lines_are_counted(tmp_path: Path,
         file.write('{"event": "step", "loss": 1e999, "step": 12}\nrubbish\n{"event": "st')
     with held(folder):
         view = look(folder)
-    assert (view.state, view.step, view.loss, view.num_damaged_lines) == ("training", 10, 0.1, 4)
+    assert (view.state, view.step, view.loss) == ("training", 10, 0.1)
     assert str(folder / RUN_FILE) in str(view.reason)
 
 
@@ -200,7 +200,7 @@ def test_an_event_of_a_step_that_is_no_number_of_a_step_is_damaged(tmp_path: Pat
         file.write('{"event": "step", "time": 1.0, "step": -1' + "0" * 400 + "}\n")
         file.write('{"event": "step", "time": 1.0, "step": 4, "wall_ms": 1e308}\n')
     view = look(folder)
-    assert (view.step, view.num_damaged_lines) == (3, 2)
+    assert view.step == 3
 
 
 def test_a_run_that_ends_while_it_is_read_is_finished_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -243,7 +243,7 @@ def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path: Path):
     path.write_text(line(1) + line(2)[:10])
     assert steps(log) == [1]
     path.write_text(line(1) + line(2) + line(3))
-    assert (steps(log), log.num_damaged) == ([1, 2, 3], 0)
+    assert steps(log) == [1, 2, 3]
 
 
 def test_a_torn_line_that_a_resumed_run_cuts_off_is_no_new_file(tmp_path: Path):
@@ -270,17 +270,17 @@ def test_a_shorter_replaced_or_deleted_file_is_forgotten(tmp_path: Path):
     assert steps(log) == []
 
 
-def test_lines_that_are_not_events_are_counted_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_lines_that_are_not_events_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "events"
     damaged = b'\xff\n{"step": 2}\n[1]\n3\n{"event": 4}\n' + b"[" * 100_000 + b"\n"
     path.write_bytes(line(1).encode() + damaged + line(5).encode())
     log = RankLog(path)
-    assert (steps(log), log.num_damaged) == ([1, 5], 6)
+    assert steps(log) == [1, 5]
     # A line that is too long to be read at once counts as several; the next one is read.
     monkeypatch.setattr(watched_run, "LONGEST_LINE", 1000)
     path.write_bytes(b"x" * 2500 + b"\n" + line(6).encode())
     log = RankLog(path)
-    assert (steps(log), log.num_damaged) == ([6], 3)
+    assert steps(log) == [6]
 
 
 def test_of_a_long_log_all_is_read_but_the_early_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
