@@ -86,13 +86,10 @@ def read_search(file: MatrixFile, search: Search, folder: Path) -> Trials:
         )
     if search.method == "random":
         return trials
-    drawn = list(trials.values())
-    num_random, before = (
-        min(_MAX_RANDOM, search.trials // 2),
-        read_sweep(folder).search if holds_sweep(folder) else None,
-    )
-    is_same = before is not None and (before.space, before.seed) == (search.record({}).space, search.seed)
-    earlier = [dict(settings) for settings in before.trials.values()] if before is not None and is_same else []
+    drawn, num_random, earlier = list(trials.values()), min(_MAX_RANDOM, search.trials // 2), []
+    old = read_sweep(folder).search if holds_sweep(folder) else None
+    if old is not None and (old.space, old.seed) == (search.record({}).space, search.seed):
+        earlier = [dict(settings) for settings in old.trials.values()]
     # With other first settings, the space has other choices or options with the same text.
     earlier = earlier if earlier[:1] == drawn[:1] else []
     known = [*earlier, *(settings for settings in drawn if settings not in earlier)]

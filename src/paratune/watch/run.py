@@ -232,8 +232,8 @@ class RunWatch:
         now = time.time() if now is None else now
         is_there = self.folder.is_dir()
         if not is_there or not os.access(self.folder, os.R_OK | os.X_OK):  # whether a process trains it is unknown
-            reason = f"its folder {'cannot be read' if is_there else 'does not exist any more'}"
-            return RunView(self.folder.name, str(self.folder), "gone", reason=reason)
+            problem = f"its folder {'cannot be read' if is_there else 'does not exist any more'}"
+            return RunView(self.folder.name, str(self.folder), "gone", reason=problem)
         problems: list[str] = []
         # Before the summary is read: a run that ends in between is finished at the next look.
         is_done = is_finished(self.folder)
