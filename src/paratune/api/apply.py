@@ -53,7 +53,7 @@ def check_model(name: str, *, run_code: bool = False) -> None:
     Warns of a model that is not better than a constant answer.
     """
     from paratune.models.locate import locate
-    from paratune.records.scores import CONSTANT, not_better  # imports pydantic, which no --help needs
+    from paratune.records.constant import CONSTANT, not_better  # imports pydantic, which no --help needs
 
     # A folder that is not whole gets the error of `load_trained`, which knows more.
     folder = Path(name) / MODEL_FOLDER if (Path(name) / RUN_FILE).is_file() else Path(name)

@@ -13,7 +13,7 @@ from paratune.explain.effects import AS_CHANCE, MAX_P
 from paratune.explain.explain import METHODS, RowExplanation
 from paratune.explain.outputs import Floats
 from paratune.explain.rows import TokenRow
-from paratune.records.scores import ConstantComparison
+from paratune.records.constant import ConstantComparison
 from paratune.reports.document import MarkedText, MarkedWord, Notice, Part, ReportDocument, ReportSection, signed
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.output import write_page

@@ -27,7 +27,6 @@ from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import ConstantComparison
 from paratune.records.predictions import NumberScale, probabilities
 from paratune.records.predictions import NumberScale
-from paratune.records.scores import ConstantComparison
 from paratune.tasks.answers import number_scale
 from paratune.records.predictions import NumberScale
 from paratune.tasks.sequence import number_scale

@@ -55,7 +55,6 @@ from paratune.records.own import TASK_FILE, admit_model, read_task_file
 from paratune.records import RUN_FILE
 from paratune.records.constant import CONSTANT, ConstantComparison, not_better
 from paratune.records.own import admit_model
-from paratune.records.scores import CONSTANT, LABEL_DEVIATION, ConstantComparison, not_better
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe

@@ -1,20 +1,17 @@
-"""Scores in records and as text: of an evaluation and of slices, confusion matrices, and a model against a constant.
+"""Scores in records and as text: of an evaluation and of slices, and confusion matrices.
 
 Slices are the parts of a split by the values of a column. A confusion matrix is rows of counts or, for many classes,
-only the counts above zero. `paratune.json` keeps the comparison of a model with the same answer for every row.
+only the counts above zero.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from paratune.base.units import format_number
-from paratune.config.metric_names import HEADLINES, METRICS, is_lower_better, metric_label
-from paratune.records.typed import checked
+from paratune.config.metric_names import HEADLINES, METRICS
 
 Scores = Mapping[str, float | None]
 MAX_SCORES = 3
@@ -152,69 +149,3 @@ def read_confusion(value: Any) -> Confusion | None:
     except (KeyError, TypeError, ValueError):
         return None
     return Confusion(size, counts) if is_whole and all(max(pair) < size for pair in counts) else None
-
-
-CONSTANT: Final = "constant"
-"""Key of the comparison in `paratune.json`."""
-LABEL_DEVIATION: Final = "label_deviation"
-"""Key in `paratune.json`: standard deviation of the training labels of scores; None for other tasks."""
-
-
-class ConstantComparison(BaseModel, frozen=True):
-    """A score of a model, and that of a constant answer on the same rows."""
-
-    predicts: str
-    """Usual name of the answer, such as majority class."""
-    split: str
-    metric: str
-    model: float
-    constant: float
-
-    @property
-    def sentence(self) -> str:
-        """What follows the name of a model that is not better, and "is"."""
-        return (
-            f"not better than the {self.predicts}: {self.split} {metric_label(self.metric)} {self.model:.4f}, of the "
-            f"{self.predicts} {self.constant:.4f}."
-        )
-
-    @property
-    def warning(self) -> str:
-        return f"The model is {self.sentence} Do not rely on its answers."
-
-
-def is_better_score(metric: str, score: float, other: float) -> bool:
-    return score < other if is_lower_better(metric) else score > other
-
-
-def compare_with_constant(
-    scores: Mapping[str, Any], baseline: Mapping[str, Any] | None, metrics: Sequence[str]
-) -> ConstantComparison | None:
-    """Return the comparison by the first headline metric that is known of both, on the test set or else on validation.
-
-    None where nothing can be compared. `scores` and `baseline` are those of summary.json.
-    """
-    constants = (baseline or {}).get("scores") or {}
-    for split in ("test", "validation"):
-        own, other = (known.get(split) or {} for known in (scores, constants))
-        for metric in metrics:
-            if own.get(metric) is not None and other.get(metric) is not None:
-                return ConstantComparison(
-                    predicts=str(baseline and baseline.get("predicts")),
-                    split=split,
-                    metric=metric,
-                    model=own[metric],
-                    constant=other[metric],
-                )
-    return None
-
-
-def not_better(compared: Any, place: object) -> ConstantComparison | None:
-    """Return a recorded comparison if the model is not better than the constant answer; None if nothing is known.
-
-    Raises:
-        CheckpointError: The entry `CONSTANT` of the record at this place is damaged.
-    """
-    remedy = "copy the folder again, or train again"
-    found: ConstantComparison | None = checked(ConstantComparison | None, compared, f"{place}: {CONSTANT}", remedy)
-    return None if found is None or is_better_score(found.metric, found.model, found.constant) else found

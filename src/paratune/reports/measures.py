@@ -14,9 +14,9 @@ from typing import Any, Literal
 from paratune.base.units import NOT_AVAILABLE, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, direction, is_lower_better, metric_label
 from paratune.records import ALL_PHASES
+from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.efficiency import NOISE_KINDS, NoiseKind
 from paratune.records.finished import RunRecord, number_in, steps_taken
-from paratune.records.scores import compare_with_constant, is_better_score
 from paratune.verdicts.order import load_by_others
 from paratune.verdicts.speeds import efficiency_of, noise_kind, reference_batch_of
 

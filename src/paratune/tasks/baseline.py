@@ -12,7 +12,7 @@ from paratune.config.glue import headline_metrics
 from paratune.config.task_sections import MultipleChoiceTask, QuestionAnsweringTask, Task
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
-from paratune.records.scores import CONSTANT, LABEL_DEVIATION, compare_with_constant
+from paratune.records.constant import CONSTANT, LABEL_DEVIATION, compare_with_constant
 from paratune.tasks.protocol import TaskRecipe
 
 Array = np.ndarray[Any, Any]

@@ -24,7 +24,7 @@ from paratune.explain.explain import (
 )
 from paratune.explain.outputs import smallest_effect
 from paratune.explain.page import Explained, as_dict, explanation_document, write_explanations
-from paratune.records.scores import ConstantComparison
+from paratune.records.constant import ConstantComparison
 from paratune.reports.document import MarkedText, Notice
 from paratune.reports.tables.table import Table
 

@@ -30,7 +30,6 @@ from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import CONSTANT
 from paratune.records.own import TASK_FILE
 from paratune.records.predictions import NumberScale, ordinal_columns
-from paratune.records.scores import CONSTANT
 from paratune.reports.document import MarkedText, Remarks
 
 BOTH = ("validation", "test")

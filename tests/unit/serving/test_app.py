@@ -32,7 +32,7 @@ from paratune.records.constant import CONSTANT
 from paratune.records.own import TASK_FILE
 from paratune.serving.access import ServingLimits
 from paratune.models.files import TASK_FILE
-from paratune.records.scores import CONSTANT
+from paratune.records.constant import CONSTANT
 from paratune.serving.app import Service, make_app, read_body
 from paratune.serving.server import open_socket, run_server
 

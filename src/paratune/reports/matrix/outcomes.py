@@ -20,7 +20,7 @@ from paratune.config.metric_names import ScoreTarget, direction
 from paratune.records.constant import is_better_score
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
-from paratune.records.scores import is_better_score
+from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
 from paratune.reports.amounts import Amount, mean, mean_amount
 from paratune.reports.document import ReportSection
