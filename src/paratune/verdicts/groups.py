@@ -24,117 +24,6 @@ from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.verdicts import special
 
-ANY_VALUE = frozenset(
-    {
-        *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
-        "run.seed",  # draws others of the same rows and masks
-        # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your
-        # own schedule is a section, whose keys are not in this table.
-        *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
-        *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
-        *("train.weight_decay", "train.betas", "train.eps"),
-        *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
-        "task.start_at_mean",  # values of the first weights
-        *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
-        *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
-        "measure.reference_batch",  # for goodput only
-    }
-)
-"""Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
-`max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
-`mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
-is executed: that is what comparisons of speed are about."""
-WITHOUT: Mapping[str, Any] = {
-    **dict.fromkeys(("train.max_grad_norm", "task.focal_gamma")),
-    "train.layer_decay": 1.0,
-    **dict.fromkeys(("task.label_smoothing", "model.adapter.dropout"), 0.0),
-    **{f"model.overrides.{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")},
-    **{f"model.overrides.{name}": 0.0 for name in ("dropout", "attention_dropout", "classifier_dropout")},
-}
-"""Options with one value that leaves operations out; two other values have the same operations."""
-OF_A_STEP = frozenset(
-    {
-        *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
-        *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
-        *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
-    }
-)
-"""Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
-_OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
-_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
-
-
-def is_of_a_step(measure: str) -> bool:
-    """Return whether a measure is equal, up to the machine, in runs of one `step_class`."""
-    return measure in OF_A_STEP or measure.endswith("_mean_ms")
-
-
-def step_class(run: RunRecord) -> str | None:
-    """Return a text that is equal for runs whose steps do the same; None where the record does not tell.
-
-    A record without configuration, machine or fingerprint of its data does not tell: unknown is never equal.
-    """
-    facts, fingerprint = run.run, run.data("train").fingerprint
-    if not facts.config or not facts.hardware or fingerprint is None:
-        return None
-    settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
-    settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
-    environment = {str(name): str(value) for name, value in facts.environment.items()}
-    found = [
-        settings,
-        {name: value for name, value in environment.items() if not name.endswith(_OF_ONE_RUN)},
-        sorted(str([*map(node.get, _NODE), *(gpu.get("name") for gpu in gpus_of(node))]) for node in facts.hardware),
-        *(facts.strategy.kind, facts.strategy.options, facts.world_size, facts.num_threads, facts.device),
-        *(facts.batch.model_dump(), facts.versions, facts.own_code, facts.code.get("git_commit"), fingerprint),
-    ]
-    return json.dumps(found, sort_keys=True, default=str)
-
-
-@dataclass(frozen=True)
-class NegativeControl:
-    """How much configurations differ that cannot differ in speed."""
-
-    most: float
-    """Largest ratio of two of them, less 1."""
-    variance: float
-    """Of the logarithm of a configuration's speed, beyond the variation from run to run; 0 where none is found."""
-    freedom: int
-    """Configurations less classes of them: the degrees of freedom of `variance`."""
-    p_value: float
-    """Of "they differ as single runs do"."""
-
-    @property
-    def is_found(self) -> bool:
-        """Whether the machine changed the speed of configurations, by its test."""
-        return self.p_value < 0.05
-
-
-def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable | None]) -> NegativeControl | None:
-    """Return the variation within classes of configurations; None where no class has two of them.
-
-    `logs` are the logarithms of the rates of each configuration, at least 2; a class of None is no class. It is the
-    one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
-    """
-    members = {name: [at for at, own in enumerate(classes) if own == name] for name in classes if name is not None}
-    families = [[np.asarray(logs[at]) for at in places] for places in members.values() if len(places) > 1]
-    if not families:
-        return None
-    between = within = size = most = 0.0
-    free_between = free_within = 0
-    for family in families:
-        counts, means = np.asarray([len(some) for some in family]), np.asarray([some.mean() for some in family])
-        between += float(counts @ (means - np.average(means, weights=counts)) ** 2)
-        within += sum(float(((some - some.mean()) ** 2).sum()) for some in family)
-        size += float(counts.sum() - (counts @ counts) / counts.sum())
-        free_between += len(family) - 1
-        free_within += int(counts.sum()) - len(family)
-        most = max(most, float(np.ptp(means)))
-    square, noise = between / free_between, within / free_within
-    p_value = float(special.fdtrc(free_between, free_within, square / noise)) if noise else float(square == 0)
-    variance = max(0.0, square - noise) * free_between / size
-    return NegativeControl(float(np.expm1(most)), variance, free_between, p_value)
-
-
 SPEED = "speed"
 """Samples/s, or goodput where batches differ."""
 
@@ -253,3 +142,114 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         lines = [f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]
         raise ConfigError("\n".join(lines), code="compare.margin", option="--margin")
     return margins
+
+
+ANY_VALUE = frozenset(
+    {
+        *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
+        "run.seed",  # draws others of the same rows and masks
+        # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your
+        # own schedule is a section, whose keys are not in this table.
+        *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
+        *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
+        *("train.weight_decay", "train.betas", "train.eps"),
+        *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
+        "task.start_at_mean",  # values of the first weights
+        *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
+        *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
+        "measure.reference_batch",  # for goodput only
+    }
+)
+"""Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
+`max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
+`mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
+is executed: that is what comparisons of speed are about."""
+WITHOUT: Mapping[str, Any] = {
+    **dict.fromkeys(("train.max_grad_norm", "task.focal_gamma")),
+    "train.layer_decay": 1.0,
+    **dict.fromkeys(("task.label_smoothing", "model.adapter.dropout"), 0.0),
+    **{f"model.overrides.{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")},
+    **{f"model.overrides.{name}": 0.0 for name in ("dropout", "attention_dropout", "classifier_dropout")},
+}
+"""Options with one value that leaves operations out; two other values have the same operations."""
+OF_A_STEP = frozenset(
+    {
+        *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
+        *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
+        *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
+    }
+)
+"""Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
+_OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
+
+
+def is_of_a_step(measure: str) -> bool:
+    """Return whether a measure is equal, up to the machine, in runs of one `step_class`."""
+    return measure in OF_A_STEP or measure.endswith("_mean_ms")
+
+
+def step_class(run: RunRecord) -> str | None:
+    """Return a text that is equal for runs whose steps do the same; None where the record does not tell.
+
+    A record without configuration, machine or fingerprint of its data does not tell: unknown is never equal.
+    """
+    facts, fingerprint = run.run, run.data("train").fingerprint
+    if not facts.config or not facts.hardware or fingerprint is None:
+        return None
+    settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
+    settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
+    environment = {str(name): str(value) for name, value in facts.environment.items()}
+    found = [
+        settings,
+        {name: value for name, value in environment.items() if not name.endswith(_OF_ONE_RUN)},
+        sorted(str([*map(node.get, _NODE), *(gpu.get("name") for gpu in gpus_of(node))]) for node in facts.hardware),
+        *(facts.strategy.kind, facts.strategy.options, facts.world_size, facts.num_threads, facts.device),
+        *(facts.batch.model_dump(), facts.versions, facts.own_code, facts.code.get("git_commit"), fingerprint),
+    ]
+    return json.dumps(found, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True)
+class NegativeControl:
+    """How much configurations differ that cannot differ in speed."""
+
+    most: float
+    """Largest ratio of two of them, less 1."""
+    variance: float
+    """Of the logarithm of a configuration's speed, beyond the variation from run to run; 0 where none is found."""
+    freedom: int
+    """Configurations less classes of them: the degrees of freedom of `variance`."""
+    p_value: float
+    """Of "they differ as single runs do"."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the machine changed the speed of configurations, by its test."""
+        return self.p_value < 0.05
+
+
+def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable | None]) -> NegativeControl | None:
+    """Return the variation within classes of configurations; None where no class has two of them.
+
+    `logs` are the logarithms of the rates of each configuration, at least 2; a class of None is no class. It is the
+    one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
+    """
+    members = {name: [at for at, own in enumerate(classes) if own == name] for name in classes if name is not None}
+    families = [[np.asarray(logs[at]) for at in places] for places in members.values() if len(places) > 1]
+    if not families:
+        return None
+    between = within = size = most = 0.0
+    free_between = free_within = 0
+    for family in families:
+        counts, means = np.asarray([len(some) for some in family]), np.asarray([some.mean() for some in family])
+        between += float(counts @ (means - np.average(means, weights=counts)) ** 2)
+        within += sum(float(((some - some.mean()) ** 2).sum()) for some in family)
+        size += float(counts.sum() - (counts @ counts) / counts.sum())
+        free_between += len(family) - 1
+        free_within += int(counts.sum()) - len(family)
+        most = max(most, float(np.ptp(means)))
+    square, noise = between / free_between, within / free_within
+    p_value = float(special.fdtrc(free_between, free_within, square / noise)) if noise else float(square == 0)
+    variance = max(0.0, square - noise) * free_between / size
+    return NegativeControl(float(np.expm1(most)), variance, free_between, p_value)
