@@ -25,8 +25,8 @@ from verdict_orders import try_factors
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, Look, SweepRecord
 from paratune.records.typed import BatchSizes, RunFile, Summary, TaskFacts, Throughput
-from paratune.reports.matrix.outcomes import CandidateGroup, candidate_groups
-from paratune.reports.systems.configurations import CellRun
+from paratune.reports.outcomes import CandidateGroup, candidate_groups
+from paratune.reports.systems.model import CellRun
 from paratune.verdicts import Group, LookHistory, Margin, MeasureComparison, Verdict, finding, judge, scores
 from paratune.verdicts.estimate import ALPHA
 from paratune.verdicts.scoring import PredictionRows

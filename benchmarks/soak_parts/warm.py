@@ -43,7 +43,7 @@ PRELOADED = (
     "paratune.training.run",
     "paratune.infer.trained",
     "paratune.data.describe",
-    "paratune.reports.figures.runs",
+    "paratune.reports.systems.figures",
     "paratune.strategies.ddp",
     "paratune.strategies.fsdp",
     "paratune.strategies.zero1",

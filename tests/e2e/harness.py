@@ -25,7 +25,7 @@ PRELOADED = [
     "paratune.training.run",
     "paratune.infer.trained",
     "paratune.data.describe",
-    "paratune.reports.figures.runs",
+    "paratune.reports.systems.figures",
     "paratune.doctor",
     "transformers.models.bert.modeling_bert",
     "sklearn.metrics",

@@ -247,8 +247,8 @@ def test_the_top_level_holds_36_packages_at_most():
 
 FOR_NOTEBOOKS = {
     "paratune.reports.comparison": {"paratune.reports.terminal"},
-    "paratune.reports.run.model": {"paratune.reports.terminal"},
-    "paratune.reports.matrix.outcomes": {"paratune.reports.terminal", "paratune.reports.matrix.document"},
+    "paratune.reports.run": {"paratune.reports.terminal"},
+    "paratune.reports.outcomes": {"paratune.reports.terminal", "paratune.reports.matrix"},
 }
 """A notebook asks a report itself for its HTML and its data, which modules above it make."""
 

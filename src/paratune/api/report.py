@@ -12,7 +12,7 @@ from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
     from paratune.reports import Report
-    from paratune.reports.matrix import SweepReport
+    from paratune.reports.outcomes import SweepReport
 
 
 @process_as_before()

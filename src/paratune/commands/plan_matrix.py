@@ -12,7 +12,7 @@ from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.config.plain import flatten
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
-from paratune.reports.matrix.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
+from paratune.reports.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
 from paratune.sweeps.cell import Cell, invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix

@@ -14,7 +14,7 @@ from paratune.errors import EXIT_OK
 
 def _show(report: Any, as_json: bool) -> int:
     from paratune.reports.figures.canvas import can_draw
-    from paratune.reports.matrix import SweepReport
+    from paratune.reports.outcomes import SweepReport
     from paratune.reports.terminal import terminal_runs, terminal_sweep
 
     if as_json:

@@ -12,14 +12,12 @@ from paratune.base.text import plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, with_finished_runs
-from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
+from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_runs
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, execution_differences
 from paratune.reports.systems.building import findings
-from paratune.reports.systems.configurations import CellRun, label_of
 from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
-from paratune.reports.systems.model import Systems, build_systems
+from paratune.reports.systems.model import CellRun, Systems, build_systems, label_of
 from paratune.verdicts import Margin
 
 GENERATOR = "paratune compare"

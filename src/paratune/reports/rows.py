@@ -1,15 +1,125 @@
-"""Runs by measures: the rows of a table of runs, and the table of results as a `pandas.DataFrame`."""
+"""Runs by measures: the rows of a table of runs, time to quality, and the results as a `pandas.DataFrame`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paratune.config.metric_names import ScoreTarget
-from paratune.records.finished import RunRecord
+from paratune import records
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, format_number
+from paratune.config.targets import ScoreTarget
+from paratune.errors import CheckpointError, ConfigError
+from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import scale_of
-from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
-from paratune.reports.runs.targets import target_measures
+from paratune.reports.measures import (
+    MEASURES,
+    Measure,
+    constant_measures,
+    cost,
+    efficiency_measures,
+    score_measures,
+)
 from paratune.reports.tables.table import TableCell
+
+TARGETS_GROUP = "Time to quality"
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """When a run reached a target."""
+
+    best: float | None = None  # best score of all evaluations; None without evaluations by the metric of the target
+    train_s: float | None = None  # wall time of the steps until then, of the slowest rank
+    total_s: float | None = None
+    """With start-up, tokenization, evaluations (including that one) and checkpoints until then."""
+    absent: str = NOT_AVAILABLE  # text of a time that is unknown, with the reason
+
+
+def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
+    """Yield the training time and the whole time until each target was reached.
+
+    Raises:
+        ConfigError: No run was evaluated by a target's metric.
+    """
+    for target, results in zip(targets, evaluate_targets(runs, targets)[0], strict=True):
+        yield time_until("train", f"Training until {target.text}", target, results)
+        yield time_until("total", f"Whole run until {target.text}", target, results)
+
+
+def time_until(part: str, label: str, target: ScoreTarget, results: Mapping[str, TargetResult]) -> Measure:
+    """Return the measure of the training time ("train") or the whole time ("total") until a target was reached."""
+    key, source = f"{part}_until_{target.metric}_{target.value:g}_s", "events: step and evaluation, up to the target"
+    read = lambda run: getattr(results.get(run.name), f"{part}_s", None)  # noqa: E731
+    return Measure(TARGETS_GROUP, key, label, "s", -1, source, read=read, absent=lambda run: results[run.name].absent)
+
+
+def evaluate_targets(
+    runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]
+) -> tuple[list[dict[str, TargetResult]], list[str]]:
+    """Read the events of runs, and return for each target when each run first met it; and notes on damaged events.
+
+    Raises:
+        ConfigError: No run was evaluated by a target's metric.
+    """
+    by_target: list[dict[str, TargetResult]] = [{} for _ in targets]
+    notes, metrics = [], set[str]()
+    for run in runs if targets else ():
+        try:
+            ranks = [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
+        except CheckpointError as error:
+            notes.append(plain(error))
+            for results in by_target:
+                results[run.name] = TargetResult(absent=f"{NOT_AVAILABLE}: its events are damaged")
+            continue
+        evaluations = [
+            (at, number_in(event.get("step")), {str(name): number_in(value) for name, value in scores.items()})
+            for at, event in enumerate(ranks[0] if ranks else ())
+            if event["event"] == "evaluation" and event.get("split") == "validation"
+            and isinstance(scores := event.get("scores"), dict)
+        ]  # fmt: skip
+        metrics |= {name for *_, scores in evaluations for name, score in scores.items() if score is not None}
+        for target, results in zip(targets, by_target, strict=True):
+            known = [(at, step, value) for at, step, by in evaluations if (value := by.get(target.metric)) is not None]
+            results[run.name] = _first_met(run, target, known, ranks)
+    for target in targets:
+        if target.metric not in metrics:
+            damaged = f"none that can be read: {'; '.join(notes)}" if notes else "none: no run has a validation set"
+            listed = ", ".join(sorted(map(plain, metrics))) or damaged
+            text = f"--target {target.metric}: no run was evaluated by it during training; known are {listed}"
+            raise ConfigError(text, code="target.no_scores", option="--target", value=target.metric)
+    return by_target, notes
+
+
+def _first_met(
+    run: RunRecord, target: ScoreTarget, known: Sequence[tuple[int, float | None, float]],
+    ranks: Sequence[Sequence[dict[str, Any]]],
+) -> TargetResult:  # fmt: skip
+    """Return when a run first met a target; `known` has place in the events, step and score of its evaluations."""
+    best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
+    place, last = next(((at, step) for at, step, score in known if target.is_met(score)), (0, None))
+    if last is None:
+        unmet = f"not reached (best {format_number(best)})"
+        return TargetResult(best, absent=f"{NOT_AVAILABLE}: not evaluated by it" if best is None else unmet)
+    train_s = _train_s(ranks, last)
+    # The record has one start-up time for all sessions, so that the time until a resume is unknown.
+    if any(item["event"] == "resume" for item in ranks[0][place + 1 :]):
+        why = "resumed later, and start-up is recorded of all sessions together"
+        return TargetResult(best, train_s, absent=f"{NOT_AVAILABLE}: {why}")
+    pauses = (item for item in ranks[0][: place + 1] if item["event"] in ("evaluation", "checkpoint"))
+    times = [train_s, run.summary.time.startup_s, run.summary.time.tokenize_s]
+    times += [number_in(item.get("time_s")) for item in pauses]
+    return TargetResult(best, train_s, None if None in times else sum(time or 0.0 for time in times))
+
+
+def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
+    """Return the seconds of the steps up to `last`, as in `records.elapsed_s`; None when a step is damaged."""
+    steps = [[event for event in events if event["event"] == "step"] for events in ranks]
+    pairs = [[(number_in(event.get("step")), number_in(event.get("wall_ms"))) for event in events] for events in steps]
+    known = [{step: ms for step, ms in of_rank if step is not None and ms is not None} for of_rank in pairs]
+    if any(None in pair for of_rank in pairs for pair in of_rank):
+        return None
+    return records.elapsed_s({step: ms for step, ms in walls.items() if step <= last} for walls in known)
+
 
 if TYPE_CHECKING:
     import pandas

@@ -2,6 +2,8 @@
 
 Unknown is never no. "X is fastest" needs that X is shown to be faster and as good, and that every other configuration
 is shown not to be faster: one with an unknown speed, without a score, with one run or without any run leaves it open.
+A matrix also has whether its comparisons can be trusted: order of the runs, drift, load, seeds, experiment,
+certificates.
 """
 
 import math
@@ -9,13 +11,27 @@ from collections.abc import Iterator, Sequence
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
+from paratune.base.units import counted, format_duration
 from paratune.config.metric_names import is_lower_better
+from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
+from paratune.reports.measures import MEASURES
+from paratune.reports.outcomes import CandidateGroup, SweepReport
+from paratune.reports.runs.machine import own_share, software_facts
+from paratune.reports.runs.read import Certificate
+from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
 from paratune.verdicts import Differs, MeasureComparison, Verdict
-from paratune.verdicts.groups import SPEED
-from paratune.verdicts.words import comparison_words, name_of, quality_words
-
-UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")
+from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
+from paratune.verdicts.placebo import NegativeControl
+from paratune.verdicts.words import (
+    LEAST_LOAD_DIFFERENCE,
+    change_words,
+    comparison_words,
+    label_of,
+    name_of,
+    quality_words,
+    signed_interval_words,
+)
 
 
 def without_verdict(label: str, baseline: str) -> Verdict:
@@ -88,11 +104,11 @@ def _gains(comparison: MeasureComparison) -> tuple[float, float, float]:
     return (-high, -change, -low) if is_less_better else (low, change, high)
 
 
-Candidate = tuple[Verdict, bool | None, MeasureComparison, str]
+Standing = tuple[Verdict, bool | None, MeasureComparison, str]
 """A verdict, whether it is better than its baseline, the measure in which it leads, and the comparison in words."""
 
 
-def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: str) -> Statement:
+def _leading(label: str, found: Sequence[Standing], better: str, not_behind: str) -> Statement:
     """Return which configuration leads.
 
     `better` is what a configuration is that leads the baseline, and `not_behind` what one is that is not shown to be
@@ -112,3 +128,267 @@ def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: st
         told = f"cannot tell{which} against {base}" if open_ones else f"{base}. Nothing else is {better}"
         is_good, text = None if open_ones else True, f"{told}. Closest: {nearest.label}, {words}."
     return Statement(label, text, is_good, "verdicts")
+
+
+MAX_SENTENCES = 4
+"""Sentences on one subject; of more, a last one has the number."""
+TRUST = "Can this be trusted?"
+WIDE_DRIFT = 0.1
+"""Change of the speed: an interval that goes further excludes no drift that matters."""
+Result = tuple[str, bool | None]
+"""Text of a statement, and whether it is good."""
+SMALL_CONTROL = 0.02
+"""Difference of speed within which configurations count as equal by default."""
+HIGH_LOAD = 0.1
+"""Share of all cores: other programs that use more make the times of a run longer."""
+LEAST_OWN_SHARE = 0.5
+"""Of the cores for which a run has threads: one that uses less waits."""
+ENOUGH_SEEDS = 3
+"""Seeds of a configuration from which an interval over them is of use."""
+
+
+def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
+    """Return the conclusions of a matrix; none without verdicts and scores."""
+    families, groups = compared_with(report), [group for group in report.groups if group.chosen is not None]
+    found = [
+        fastest(verdicts, subject if len(families) > 1 else "")
+        for subject, verdicts in list(families.items())[:MAX_SENTENCES]
+    ]
+    if len(families) > MAX_SENTENCES:
+        text = f"{len(families) - MAX_SENTENCES} more baselines have verdicts and effects in the section Verdicts."
+        found.append(Statement("More baselines", text, None, "verdicts"))
+    found += [chosen_statement(report, group) for group in groups[:MAX_SENTENCES]]
+    if len(groups) > MAX_SENTENCES:
+        text = f"{len(groups) - MAX_SENTENCES} more selections are in the table."
+        found.append(Statement("More selections", text, None, "chosen"))
+    if report.groups and not groups:
+        found.append(Statement("Best in quality", "cannot tell: no candidate has all of its runs.", None, "chosen"))
+    return (*found, *_cost(report))
+
+
+def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
+    """Return what is compared with each baseline: values of the axes if there are main effects, else configurations.
+
+    The key is the subject of a sentence: an axis, or "against" and the baseline. An axis without any value that may be
+    faster is left out, unless that is so of all axes. What could run and has no verdict, because no run of it is
+    finished or for another reason, has one of which nothing is known.
+    """
+    by_axis = {
+        f"{axis} ({title})" if title else axis: verdicts
+        for (axis, title), verdicts in axis_verdicts(report.effects).items()
+    }
+    if by_axis:
+        may_be_faster = {
+            axis: verdicts
+            for axis, verdicts in by_axis.items()
+            if any(is_better(verdict.speed) is not False for verdict in verdicts)
+        }
+        return may_be_faster or by_axis
+    families = grouped((f"against {verdict.baseline}", verdict) for verdict in report.verdicts)
+    known = {name for verdict in report.verdicts for name in (verdict.label, verdict.baseline)}
+    for member in report.configurations if report.baseline is not None else ():
+        base = report.baseline_of(member).label
+        can_run = any(item.cell.state != "skipped" for item in member.cell_runs)
+        if can_run and member.label not in known and member.label != base:
+            families.setdefault(f"against {base}", []).append(without_verdict(member.label, base))
+    return families
+
+
+def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
+    """Return the sentence on the selected candidate, and whether it is shown to be better than every other one."""
+    chosen = group.chosen
+    assert chosen is not None
+    name, where = chosen.label, ", ".join(f"{label} {report.shown(label, to)}" for label, to in group.values.items())
+    label = f"Best in quality{f', {where}' if where else ''}"
+    found = chosen.amount("validation", group.metric)
+    seeds = f"over {counted(len(found.values), report.repeats)}" if len(found.values) > 1 else f"(one {report.repeats})"
+    score = f"validation {label_of(group.metric)} {'n/a' if found.center is None else f'{found.center:.4f} {seeds}'}"
+    if group.is_below_constant:
+        text = f"{name or 'the only candidate'}: {score}, not better than a constant prediction ({group.constant:.4f})."
+        return Statement(label, text, False, "chosen")
+    if len(group.candidates) == 1:
+        same = "all configurations train the same thing" if group.not_chosen_among else "there is one candidate"
+        return Statement(label, f"nothing to select, because {same}: {score}.", True, "chosen")
+    text = f"{name}: {score}"
+    known = [(abs(lead.change), other, lead) for other, lead in group.compared if lead.change is not None]
+    if known:
+        _, second, lead = min(known, key=lambda item: item[0])
+        text += f"; next {second.label}, {change_words(lead, group.task)} {signed_interval_words(lead, group.task)}"
+        text += f" over {report.repeats}s, on these rows" if lead.scope == "seeds" else ""
+    shown = [other for other, lead in group.compared if lead.is_shown and lead.outcome == "different"]
+    open_ones = [other for other in group.candidates if other is not chosen and other not in shown]
+    if open_ones:
+        names = listing([candidate.label for candidate in open_ones], 3)
+        text = f"cannot tell whether it is better than {names}. Chosen: {text}"
+    return Statement(label, f"{text}.", None if open_ones else True, "chosen")
+
+
+def _cost(report: SweepReport) -> Iterator[Statement]:
+    """Yield the device-hours, their price and the energy of all runs."""
+    hours = [
+        (value, report.price_of(member))
+        for member in report.measured
+        for run in member.runs
+        if (value := MEASURES["device_hours"].of(run)) is not None
+    ]
+    if not hours:
+        return
+    total = math.fsum(value for value, _ in hours)
+    time = f"{total:,.1f} device-hours" if total >= 1 else f"{format_duration(3600 * total)} of device time"
+    parts = [f"{counted(len(hours), 'run')} took {time}"]
+    prices = {price for _, price in hours}
+    if None not in prices:
+        money = math.fsum(value * (price or 0.0) for value, price in hours)
+        at = f"at {prices.pop():g} a device-hour" if len(prices) == 1 else "at the prices of their systems"
+        parts.append(f"{money:.2f} {at}")
+    energy = [value for run in report.runs if (value := MEASURES["energy_j"].of(run)) is not None]
+    parts.append(
+        f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy"
+        if len(energy) == len(report.runs)
+        else f"energy is recorded for {len(energy)} of {counted(len(report.runs), 'run')}"
+    )
+    yield Statement("Cost", f"{', '.join(parts)}.", True if len(hours) == len(report.runs) else None, "resources")
+
+
+def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
+    """Return one statement for each threat to the comparisons; none without measured runs."""
+    runs = report.runs
+    if not runs:
+        return ()
+    compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
+    effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
+    found: dict[str, Result | None] = {}
+    if compared:
+        found = {
+            "Order of runs": _order(compared, effects, runs),
+            "Drift of the machine": _drift(effects),
+            "Other programs": _load(effects, runs),
+            "Negative control": _control([verdict.speed.control for verdict in compared]),
+        }
+    return (
+        *(Statement(label, *result, "verdicts") for label, result in found.items() if result is not None),
+        *_seeds(report),
+        Statement("Same experiment", *_experiment(report.verdicts, runs)),
+        Statement("Certificate", *_certificates(report.certificates[0])),
+    )
+
+
+def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
+    times = [time for run in runs if (time := run_time(run)) is not None]
+    if together := num_overlapping(times):
+        text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
+        if all(run.run.device == "cuda" for run in runs):
+            return f"{text}: they shared its cores, memory and network.", None
+        return f"{text}: their times are too long.", False
+    if not effects:
+        is_timed = len(times) == len(runs)
+        why = "more than one run of a configuration is needed" if is_timed else "runs have no time stamps"
+        return f"cannot tell: {why}.", None
+    orders = {verdict.label: verdict.speed.order for verdict in compared}
+    confounded = [label for label, order in orders.items() if order is not None and order.is_confounded]
+    if confounded:
+        names = listing(confounded, 3)
+        return f"not in turn: all runs of {names} came before or after all runs of the baseline.", False
+    return "the runs of all configurations were made in turn.", True
+
+
+def _drift(effects: Sequence[OrderEffect]) -> Result:
+    in_time = [effect for effect in effects if set(effect.covariates) & {"order", "session"}]
+    if not in_time:
+        return "cannot tell from these runs.", None
+    largest = max(in_time, key=lambda effect: abs(effect.total))
+    size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
+    text = f"speed changed by up to {size} since the first run".replace("-", "\u2212")
+    if not largest.is_drift:
+        is_narrow = max(abs(largest.total_low), abs(largest.total_high)) <= WIDE_DRIFT
+        return (f"none found: {text}.", True) if is_narrow else (f"cannot tell: {text}.", None)
+    if not largest.is_adjusted:
+        return f"{text}; the verdicts on speed are not adjusted.", False
+    if abs(largest.total) <= WIDE_DRIFT:
+        return f"{text}; the verdicts on speed are adjusted for it.", True
+    return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
+
+
+def _load(effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
+    """Return how much other programs used: at most, and how it differs; and the least that runs used themselves."""
+    loads = [load for run in runs if (load := load_by_others(run)) is not None]
+    if not loads:
+        return "load is not recorded (it is for runs on CPUs).", None
+    own = min((share for run in runs if (share := own_share(run)) is not None), default=None)
+    differences = [abs(effect.load_difference) for effect in effects if effect.load_difference is not None]
+    texts = [f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"]
+    if differences:
+        texts.append(f"between configurations this differs by up to {100 * max(differences):.0f}%")
+    if own is not None and own < LEAST_OWN_SHARE:
+        texts.append(f"a run used only {100 * own:.0f}% of its own cores")
+    text = "; ".join(texts)
+    if max(loads) >= HIGH_LOAD:
+        return f"{text}: times are too long.", False
+    if own is not None and own < LEAST_OWN_SHARE:
+        return f"{text}: it waited, and times may be too long.", None
+    return f"{text}.", max(differences, default=0.0) < LEAST_LOAD_DIFFERENCE
+
+
+def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
+    """Return how much configurations differ that cannot differ in speed; None where all may differ."""
+    known = [control for control in controls if control is not None]
+    if not known:
+        return None
+    largest = max(known, key=lambda control: control.most)
+    text = f"configurations that cannot differ in speed differ by up to {100 * largest.most:.1f}%"
+    if largest.most > SMALL_CONTROL and any(control.is_found for control in known):
+        return f"{text}, more than their runs vary; the intervals of speed include it.", False
+    return f"{text}.", True if largest.most <= WIDE_DRIFT else None
+
+
+def _seeds(systems: SweepReport) -> Iterator[Statement]:
+    counts = [len({str(run.run.seed) for run in member.scored}) for member in systems.measured if member.scored]
+    if not counts:
+        return
+    low, high = min(counts), max(counts)
+    number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
+    few = {1: "; differences between seeds are unknown", 2: "; intervals over two seeds are wide"}.get(low, "")
+    yield Statement("Seeds", f"{number} for each configuration{few}.", low >= ENOUGH_SEEDS, "candidates")
+
+
+def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> tuple[str, bool | None, str]:
+    """Return whether the configurations trained the same thing, with the same software on the same machine."""
+    refused = [verdict.label for verdict in verdicts if verdict.differs.refused]
+    if refused:
+        return f"not comparable with the baseline: {listing(refused, 3)}.", False, "verdicts"
+    problems = []
+    software = {tuple(software_facts(run).items()) for run in runs}
+    if len(software) > 1:
+        problems.append(f"{len(software)} sets of package versions")
+    budgets = {verdict.label: verdict.differs.samples for verdict in verdicts if verdict.differs.samples is not None}
+    if budgets:
+        furthest, factor = max(budgets.items(), key=lambda pair: abs(math.log(pair[1])))
+        others = f" (the largest difference of {len(budgets)})" if len(budgets) > 1 else ""
+        problems.append(f"training budgets differ: {furthest} has {factor:.2g} times the samples{others}")
+    if any(verdict.differs.elsewhere for verdict in verdicts):
+        problems.append("different machines")
+    unknown = [verdict.label for verdict in verdicts if verdict.differs.unknown]
+    untold = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
+    if any(not run.run.versions for run in runs):
+        untold.append("package versions are not recorded for all runs")
+    if problems or untold:
+        return f"{'; '.join([*problems, *untold])}.", False if problems else None, "machine"
+    allowed = dict.fromkeys(text for verdict in verdicts for text in verdict.differs.allowed)
+    only = f" except for {'; '.join(allowed)}, which the axes vary" if allowed else ""
+    return f"data, model, training and software are equal{only}.", True, "machine"
+
+
+def _certificates(certificates: Sequence[Certificate]) -> tuple[str, bool | None, str]:
+    if not certificates:
+        return "none: paratune certify tests whether strategies train the same as one process.", None, ""
+    by_status = grouped(
+        (finding.status, finding.strategy) for certificate in certificates for finding in certificate.findings
+    )
+    if differing := by_status.get("differs"):
+        return f"{listing(differing, 3)} trained differently from one process.", False, "certificates"
+    untold = dict.fromkeys(by_status.get("cannot run", ()))
+    if untold or not by_status:
+        text = f"cannot tell: {listing(untold, 3) or 'no strategy'} was not compared with one process."
+        return text, None, "certificates"
+    held = dict.fromkeys(by_status.get("holds", ()))
+    return f"{listing(held, 6)} trained the same as one process.", True, "certificates"

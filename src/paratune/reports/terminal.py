@@ -1,12 +1,16 @@
 """What commands print of a report: the conclusions, the figures that carry them, and warnings, on one screen.
 
-Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart.
+Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart. A table
+that is too wide is divided into blocks of columns, one below the other.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.padding import Padding
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from paratune.base.grouping import grouped
@@ -14,20 +18,73 @@ from paratune.base.text import listing, plain
 from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
 from paratune.reports.comparison import Comparison
 from paratune.reports.document import Statement
-from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.statements import matrix_statements, trust_statements
-from paratune.reports.matrix.tables import chosen
 from paratune.reports.measures import metric_name
-from paratune.reports.run.model import Report
-from paratune.reports.runs import targets
-from paratune.reports.runs.certificates import Certificate
-from paratune.reports.runs.read import Unfinished
-from paratune.reports.statements import run_statements
+from paratune.reports.outcomes import SweepReport, chosen_table
+from paratune.reports.rows import TARGETS_GROUP
+from paratune.reports.run import Report
+from paratune.reports.runs.read import Certificate, Unfinished
+from paratune.reports.statements import matrix_statements, run_statements, trust_statements
 from paratune.reports.systems.judging import axis_verdicts
 from paratune.reports.systems.tables import headline_scores, lines_table, main_table
 from paratune.reports.tables.table import Row, Table, make_table
-from paratune.reports.tables.terminal import TerminalParts
+from paratune.reports.text import shorten_all
 from paratune.verdicts import Verdict
+
+_GAP = 2
+_HEADING_WIDTH = 22
+"""Longest word of a heading over numbers, such as the name of a run; at 80 columns two runs fit side by side."""
+
+
+@dataclass(frozen=True)
+class TerminalParts:
+    """Tables and texts that `rich.console.Console.print` prints; texts of records literally, never as markup."""
+
+    parts: Sequence[Table | Text | Padding]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for number, part in enumerate(self.parts):
+            if isinstance(part, Table):
+                yield from [Text()] * (number > 0 and isinstance(self.parts[number - 1], Table))
+                yield from rich_table(part, options.max_width)
+            else:
+                yield part
+
+
+def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
+    """Yield title, columns and notes of a table for a terminal of this width; texts of records appear literally."""
+    headings = [plain(label).split() for label in table.header]
+    words = {word for label in headings[table.num_labels :] for word in label if cell_len(word) > _HEADING_WIDTH}
+    short = dict(zip(words, shorten_all([*words], _HEADING_WIDTH), strict=True))
+    headings = [[short.get(word, word) for word in label] for label in headings]
+    # Rich narrows the widest columns first when space is short, and would wrap numbers before headings.
+    widths = [
+        max(cell_len(text) for text in (*label, *(plain(row[at]) for row in table.rows), ""))
+        for at, label in enumerate(headings)
+    ]
+    if table.title:
+        yield Text(plain(table.title), style="bold")
+    spaced = [least + _GAP for least in widths]
+    blocks = [list(range(len(widths)))] if table.is_text else table.blocks(spaced, width + _GAP)
+    for number, columns in enumerate(blocks):
+        yield from [Text()] * (number > 0)
+        whole = [max(widths[at], cell_len(" ".join(headings[at]))) for at in columns]
+        space = width - _GAP * (len(columns) - 1)
+        wrapped = [widths[at] for at in columns]
+        fixed = next((fitting for fitting in (whole, wrapped) if sum(fitting) <= space), [None] * len(columns))
+        rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        for at, least in zip(columns, fixed, strict=True):
+            side: JustifyMethod = "left" if at < table.num_labels else "right"
+            rich.add_column(Text(" ".join(headings[at])), justify=side, overflow="fold", width=least)
+        own = [at for at in columns if at >= table.num_names]
+        for position, line in enumerate(table.lines):
+            # A block leaves out the lines of which it has no value.
+            if len(blocks) == 1 or any(line[at].is_known and line[at].text for at in own):
+                style = "bold" if position in table.marked else None
+                rich.add_row(*(Text(plain(line[at].shown)) for at in columns), style=style)
+        yield rich
+    for note in table.notes:
+        yield Text(plain(note), style="dim")
+
 
 Part = Table | Text | Padding
 Parts = Iterator[Part]
@@ -40,7 +97,7 @@ def terminal_runs(report: Report) -> TerminalParts:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
     parts: list[Part] = [*(_one_run(report) if len(report.runs) == 1 else _several_runs(report))]
     names, most = [run.name for run in report.runs], _MAX_LINES
-    until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.group == targets.GROUP]
+    until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.group == TARGETS_GROUP]
     parts += [make_table("targets", "", ["", *names[:most]], until)] if until else []
     if report.warnings:
         more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
@@ -109,7 +166,7 @@ def terminal_sweep(report: SweepReport) -> TerminalParts:
     if unknown := [statement.label for statement in trust if statement.is_good is None]:
         parts.append(Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}.")))
     if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
-        parts.append(replace(chosen(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them"))
+        parts.append(replace(chosen_table(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them"))
     if report.measured:
         tables = {section.key: section.tables for section in report.sections}
         parts += [lines_table(report, _MAX_LINES), *tables.get("layout", ()), *tables.get("targets", ())]

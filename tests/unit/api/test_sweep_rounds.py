@@ -11,7 +11,7 @@ from raised import raises_code
 
 from paratune.api.sweep_rounds import judged_and_undecided, next_round, read_rounds, train_rounds, undecided_runs
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
-from paratune.reports.matrix.outcomes import read_outcomes
+from paratune.reports.outcomes import read_outcomes
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix

@@ -12,7 +12,7 @@ from paratune.api.plan_options import PlanOptions
 from paratune.commands import plan_matrix
 from paratune.commands.plan import plan
 from paratune.errors import EXIT_OK
-from paratune.reports.matrix.published import read_plan
+from paratune.reports.published import read_plan
 
 MATRIX = """\
 name: m

@@ -14,7 +14,7 @@ from make_run import SHARES, make_run
 from paratune.config.glue import headline_metrics
 from paratune.records.sweep import cell_run_folder, write_sweep
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.outcomes import SweepReport
+from paratune.reports.outcomes import SweepReport
 from paratune.reports.tables.table import Table, TableCell
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of

@@ -11,7 +11,7 @@ from paratune.records.typed import RunFile, Summary
 from paratune.reports.amounts import amount, amount_text, decimals, scale_of
 from paratune.reports.measures import MEASURES
 from paratune.reports.rows import ReportRow, build_rows
-from paratune.reports.run.model import build_report
+from paratune.reports.run import build_report
 from paratune.reports.runs.read import read_runs
 
 NOISE = {"value": 96.0, "standard_error": 12.0, "num_steps": 20, "reason": None}

@@ -7,7 +7,7 @@ from make_matrix import NPROC, Made, make_matrix
 
 from paratune.reports.document import Listing, Remarks
 from paratune.reports.matrix import make_sweep
-from paratune.reports.notes import notes_parts
+from paratune.reports.matrix import notes_parts
 
 
 @pytest.mark.parametrize(

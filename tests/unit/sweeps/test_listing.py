@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune.config.load import load_config
 from paratune.records.sweep import read_sweep
-from paratune.reports.matrix.outcomes import read_outcomes
+from paratune.reports.outcomes import read_outcomes
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of

@@ -19,8 +19,8 @@ from paratune.reports.document import Listing, Part
 from paratune.reports.runs.machine import value_text
 from paratune.reports.tables.table import make_table
 
-HEADING = "Reproduce"
-KEY = "reproduce"  # configurations and matrix files in report.json, and the section
+REPRODUCE_HEADING = "Reproduce"
+REPRODUCE = "reproduce"  # configurations and matrix files in report.json, and the section
 MAX_CONFIGURATIONS = 24  # number of listed configurations; the records have all
 _MAX_SCRIPTS, _MAX_VALUES = 8, 6
 
@@ -32,7 +32,7 @@ def reproduction(
 
     `shown` has a run of each configuration under its name, the baseline first.
     """
-    facts = make_table(KEY, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
+    facts = make_table(REPRODUCE, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
     parts: list[Part] = [facts, Listing("Original commands", "\n".join(_commands(runs, sweeps)))]
     configured = _configured(shown)
     if configured:
@@ -134,8 +134,8 @@ def _again(configurations: Mapping[str, RunRecord], sweeps: Sequence[SweepRecord
     yield f"# in the working directory of the runs ({directory}), where relative paths start;"
     yield "# REPORT is the folder of this report; this writes the configurations, and new runs are in reproduced/:"
     yield (
-        f"for name in $(jq -r '.{KEY} | keys[]' REPORT/report.json); do "
-        f'jq -rj --arg name "$name" \'.{KEY}[$name]\' REPORT/report.json > "$name"; done'
+        f"for name in $(jq -r '.{REPRODUCE} | keys[]' REPORT/report.json); do "
+        f'jq -rj --arg name "$name" \'.{REPRODUCE}[$name]\' REPORT/report.json > "$name"; done'
     )
     if sweeps:
         yield "# all runs:"

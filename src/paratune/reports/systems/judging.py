@@ -10,16 +10,16 @@ from paratune.errors import CheckpointError
 from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
 from paratune.reports.figures.plots import Interval, forest, height_of_rows, panels
-from paratune.reports.statements import UNKNOWN
 from paratune.reports.systems.building import noise_kind_of
-from paratune.reports.systems.configurations import MATRIX, Configuration
-from paratune.reports.systems.model import Systems
+from paratune.reports.systems.model import MATRIX, Configuration, Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict
-from paratune.verdicts.judge import FactorEffect, factor_effects
+from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
+from paratune.verdicts.groups import SPEED
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
+UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")
 MAX_JUDGED = 24
 """Configurations with a verdict; of more only the fastest have one."""
 MAX_RUNS = 240

@@ -11,9 +11,8 @@ from paratune.base.units import counted
 from paratune.errors import ConfigError, did_you_mean
 from paratune.reports.amounts import Scale
 from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, score
-from paratune.reports.systems.building import build, names
+from paratune.reports.systems.building import SPEED_UP, build, names, scalings
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.scaling import SPEED_UP, scalings
 from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 

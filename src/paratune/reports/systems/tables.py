@@ -1,15 +1,17 @@
 """The tables of a matrix, selected by the subjects of its axes, and the main one, which fits on a screen."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.metric_names import ScoreTarget
-from paratune.records.finished import RunRecord
-from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
+from paratune.config.targets import ScoreTarget
+from paratune.records.finished import RunRecord, gpus_of
+from paratune.records.slices import notes, score_text, shown_metrics, slice_score
+from paratune.reports.amounts import Amount, Scale, amount, amount_text, scale_of
 from paratune.reports.measures import (
     EFFICIENCY,
     GOODPUT,
@@ -19,12 +21,16 @@ from paratune.reports.measures import (
     Measure,
     constant_score,
     cost,
+    metric_name,
     named,
     score,
 )
+from paratune.reports.rows import evaluate_targets, time_until
+from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
-from paratune.reports.runs.targets import evaluate_targets, time_until
 from paratune.reports.systems.building import (
+    SCALING,
+    SPEED_UP,
     LabelColumn,
     amount_of,
     build,
@@ -32,11 +38,11 @@ from paratune.reports.systems.building import (
     memory_notes,
     names,
     noise_kind_of,
+    scalings,
 )
-from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.model import Systems
-from paratune.reports.systems.scaling import SCALING, SPEED_UP, scalings
-from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
+from paratune.reports.systems.model import Configuration, Systems
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
+from paratune.reports.text import shorten, shorten_all
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.words import change_words, signed_interval_words
 
@@ -291,3 +297,179 @@ def _change(finding: MeasureComparison | None, task: str) -> str:
     text = change_words(finding, task) + ("" if interval == NOT_AVAILABLE else f" {interval}")
     is_adjusted = finding.order is not None and finding.order.is_adjusted
     return re.sub(" points?", "", text) + (_ADJUSTED if is_adjusted else "")
+
+
+SLICES, SLICES_HEADING = "slices", "Scores by slice"
+_SLICE_WIDTH = 60
+Entry = Mapping[str, Any]  # an entry of `summary.slices.SPLIT.COLUMN`
+Members = Sequence[tuple[str, Sequence[RunRecord]]]
+"""The columns of a table: heading, and one run or the runs of all seeds of a configuration."""
+
+
+def slice_tables(members: Members) -> Iterator[Table]:
+    """Yield a table for each task, set and column with scores by slice; members of one task are the columns."""
+    by_task = grouped(((runs[0].task, tuple(runs[0].labels)), (label, runs)) for label, runs in members if runs)
+    names = dict.fromkeys(
+        (split, column, task)
+        for task, of_task in by_task.items() for _, runs in of_task for run in runs
+        for split, columns in run.summary.slices.items() for column in columns
+    )  # fmt: skip
+    for number, (split, column, task) in enumerate(names, start=1):
+        title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
+        if len(by_task) > 1:
+            title += f" ({shorten(': '.join(filter(None, [task[0], ', '.join(task[1])])), _SLICE_WIDTH)})"
+        yield _slices_of(by_task[task], split, column, f"{SLICES}-{number}", title)
+
+
+def _slices_of(members: Members, split: str, column: str, key: str, title: str) -> Table:
+    by_run: dict[str, dict[str, Entry]] = {
+        run.name: {entry["value"]: entry for entry in run.summary.slices.get(split, {}).get(column, [])}
+        for _, runs in members for run in runs
+    }  # fmt: skip
+    all_entries = [entry for entries in by_run.values() for entry in entries.values()]
+    values = list(dict.fromkeys(entry["value"] for entry in all_entries))
+    kind = members[0][1][0].task
+    lines: list[Row] = []
+    groups: list[tuple[int, str]] = []
+    for metric in shown_metrics(kind, all_entries):
+        groups.append((len(lines), metric_name(metric)))
+        for value, name in zip(values, shorten_all(values, _SLICE_WIDTH), strict=True):
+            known = {run: entries[value] for run, entries in by_run.items() if value in entries}
+            details = {entry["detail"] for entry in known.values()}  # shown if all runs agree
+            head = f"{name}: {details.pop()}" if len(details) == 1 and None not in details else name
+            counts = list(dict.fromkeys(entry["num_rows"] for entry in known.values()))
+            num_rows = TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
+            measure = replace(score(split, metric), source=f"summary.slices.{split}.{column}: {metric}")
+            lines.append((head, num_rows, *(_slice_cell(measure, metric, runs, known) for _, runs in members)))
+    columns: list[Heading] = [(column, "slice"), ("Rows", "num_rows"), *(label for label, _ in members)]
+    are_means = {len(runs) > 1 for _, runs in members}
+    about = notes(kind, {column: all_entries}, are_single=False in are_means, are_means=True in are_means)
+    return make_table(key, title, columns, lines, 1, about, groups=groups)
+
+
+def _slice_cell(measure: Measure, metric: str, runs: Sequence[RunRecord], known: Mapping[str, Entry]) -> TableCell:
+    """Return the score of one run with its interval, or the mean of several runs with its spread."""
+
+    def read(run: RunRecord) -> float | None:
+        return slice_score(known[run.name], metric)[0] if run.name in known else None
+
+    found, (first, *others) = amount(replace(measure, read=read), runs), runs
+    text, interval = amount_text(found, scale_of(measure.unit, ())), None
+    if not others and first.name in known:
+        text, interval = score_text(known[first.name], metric), slice_score(known[first.name], metric)[1]
+    names = tuple(found.values) or tuple(run.name for run in runs)
+    return TableCell(text, found.center, names, measure.source, deviation=found.deviation, interval=interval)
+
+
+_MAX_NAMES = 3
+_MAX_VALUES = 8
+_MAX_KINDS = 8
+_MODEL = (
+    ("Model", "run.model.name"),
+    ("Architecture", "run.model.architecture"),
+    ("Parameters", "run.model.num_parameters"),
+    ("Trained parameters", "run.model.num_trainable"),
+    ("Model size (MB)", "run.model.size_bytes"),
+    ("Task", "run.task.kind"),
+    ("Training data", "run.data.train.source"),
+    ("Training rows", "run.data.train.num_rows"),
+    ("Longest text (tokens)", "run.config.data.max_length"),
+    ("Global batch", "run.batch.global_batch_size"),
+    ("Micro-batch", "run.batch.micro_batch_size"),
+    ("Optimizer steps", "run.plan.num_steps"),
+    ("Batches per epoch and rank", "run.plan.batches_per_epoch"),
+    ("Batches of all ranks", "run.plan.num_batches"),
+    ("Epochs", "run.plan.num_epochs"),
+    ("Learning rate", "run.config.train.learning_rate"),
+    ("Schedule", "run.config.train.schedule"),
+)
+
+
+def machine_tables(systems: Systems) -> Iterator[Table]:
+    """Yield the tables of hardware, of model and batch, and of software."""
+    runs = systems.runs
+    if not runs:
+        return
+    machines = zip(machine_names(systems), systems.machines.values(), strict=True)
+    sessions = {run.name: run.sessions for run in runs}
+    kinds = [
+        (name, group, hardware_facts([own for run in group for own in sessions[run.name]])) for name, group in machines
+    ]
+    yield _kinds_table("systems", "Systems", kinds)
+    model = {}
+    for label, source in _MODEL:
+        texts: list[str | None] = []
+        for value in (run.get(source) for run in runs):
+            if source == "run.model.size_bytes" and isinstance(value, int):
+                texts.append(f"{value / 1e6:,.1f}")
+            elif type(value) is float:  # learning rates too: six digits are more than anyone sets
+                texts.append(f"{value:.6g}")
+            else:
+                texts.append(f"{value:,}" if type(value) is int else None if value is None else value_text(value))
+        model[label] = _each([{source: text} for text in texts], source)
+    yield _kinds_table("models", "Model and batch", [("", runs, model)])
+    software = grouped((tuple(software_facts(run).items()), run) for run in runs)
+    sets = [(f"Set {number}", group, dict(facts)) for number, (facts, group) in enumerate(software.items(), start=1)]
+    yield _kinds_table("software", "Software", sets)
+
+
+def machine_names(systems: Systems) -> list[str]:
+    """Return a name for each kind of machine: its matrix, or its GPUs or CPU, if that is unique; else a letter."""
+    matrices = {run.folder: systems.matrix_of(member) for member in systems.measured for run in member.runs}
+    by_matrix, models = [], []
+    for runs in systems.machines.values():
+        nodes = [node for run in runs for node in run.run.hardware]
+        gpus = [gpu.get("name") for node in nodes for gpu in gpus_of(node)]
+        by_matrix.append([matrices[run.folder] for run in runs])
+        models.append(gpus if any(gpus) else [node.get("cpu_model") for node in nodes])
+    for kinds in (by_matrix, models):
+        known = [[str(value) for value in dict.fromkeys(values) if value] for values in kinds]
+        names = [", ".join(texts) if len(texts) <= _MAX_NAMES else "" for texts in known]
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at in range(len(models))]
+
+
+def _kinds_table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]) -> Table:
+    """Return a table with a line for each fact, and a column for each kind: its name, its runs and its facts."""
+    kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
+    notes = (f"{more} others are not shown; run.json of each run has them.",) if more > 0 else ()
+    named = {name if len(kinds) > 1 else "All runs": (group, facts) for name, group, facts in kinds}
+    runs = {head: tuple(run.name for run in group) for head, (group, _) in named.items()}
+    table = facts_table(key, title, {head: facts for head, (_, facts) in named.items()}, runs)
+    counts = (TableCell("Runs"), *(TableCell(f"{len(names):,}", len(names), names) for names in runs.values()))
+    return replace(table, lines=(*table.lines, counts), notes=notes)
+
+
+def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
+    """Return GPUs, link, processor, memory, storage and other facts of the nodes, each value once."""
+    nodes = [node for run in runs for node in run.run.hardware]
+    gpus = [gpu for node in nodes for gpu in gpus_of(node)]
+    told = [node for node in nodes if "gpus" in node]
+    cores = (f"{_each(nodes, f'num_{kind}_cores')} {kind}" for kind in ("physical", "logical", "usable"))
+
+    def counts(numbers: Iterable[int]) -> str:
+        return ", ".join(map(str, sorted(set(numbers)))) or NOT_AVAILABLE
+
+    return {
+        "GPU model": _each(gpus, "name") if gpus or not told else "none",
+        "GPUs per node": counts(len(gpus_of(node)) for node in told),
+        "GPU memory": _each(gpus, "memory_bytes"),
+        "Link of GPUs": _each(gpus, "link"),
+        "Storage of the run": _each(nodes, "storage"),
+        "Storage of the tokens": _each(nodes, "data_storage"),
+        "Virtualisation": _each(nodes, "virtualisation"),
+        "GPU driver": _each(nodes, "gpu_driver"),
+        "CPU": _each(nodes, "cpu_model"),
+        "CPU cores": ", ".join(text for text in cores if NOT_AVAILABLE not in text) or NOT_AVAILABLE,
+        "RAM": _each(nodes, "ram_bytes"),
+        "Nodes": counts(len(run.run.hardware) for run in runs if run.run.hardware),
+        "Hosts": _each(nodes, "hostname"),
+    }
+
+
+def _each(parts: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Return the different values of a fact."""
+    texts = list(dict.fromkeys(fact_text(key, value) for part in parts if (value := part.get(key)) is not None))
+    more = f" and {len(texts) - _MAX_VALUES} others" if len(texts) > _MAX_VALUES else ""
+    return ("; ".join(texts[:_MAX_VALUES]) + more) or NOT_AVAILABLE

@@ -6,9 +6,9 @@ from make_run import make_run
 
 from paratune.records import events_file
 from paratune.records.finished import read_record
-from paratune.reports.figures.over_steps import step_drawings, step_line
-from paratune.reports.run.make import run_document
-from paratune.reports.run.model import build_report
+from paratune.reports.systems.figures import step_drawings, step_line
+from paratune.reports.run import run_document
+from paratune.reports.run import build_report
 from paratune.reports.runs.read import read_runs
 
 

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from paratune.records.finished import Curve
 from paratune.reports.figures import canvas, plots
-from paratune.reports.figures import runs as figures
+from paratune.reports.systems import figures
 from paratune.reports.runs.read import read_runs
 
 matplotlib = pytest.importorskip("matplotlib")

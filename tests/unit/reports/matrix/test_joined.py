@@ -13,7 +13,7 @@ from raised import raises_code
 from paratune.commands.report import report
 from paratune.records.sweep import Axis, Published, PublishedFigure
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.statements import matrix_statements
+from paratune.reports.statements import matrix_statements
 from paratune.reports.systems.figures import phase_drawing
 
 

@@ -14,11 +14,11 @@ from raised import raises_code
 from paratune.records.predictions import write_predictions
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.document import _subject as subject
-from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.matrix.outcomes import SweepReport, read_outcomes
-from paratune.reports.matrix.statements import chosen_statement
-from paratune.reports.matrix.tables import candidates, chosen, missing
+from paratune.reports.matrix import _subject as subject
+from paratune.reports.matrix import matrix_sections
+from paratune.reports.outcomes import SweepReport, read_outcomes
+from paratune.reports.statements import chosen_statement
+from paratune.reports.outcomes import candidates_table, chosen_table, missing_table
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import Estimate
 
@@ -102,7 +102,7 @@ def test_the_best_mean_on_validation_is_chosen_and_test_scores_are_shown(tmp_pat
     assert group.chosen.values == {"rate": "low"}  # 0.86 against 0.85, though one seed of the other has 0.90
     # 0.06, -0.04 and 0.01 have a mean of 0.01 and a standard error of 0.029: not told apart.
     assert [candidate.values for candidate in group.tied] == [{"rate": "high"}]
-    table = chosen(report)
+    table = chosen_table(report)
     assert table.header[:2] == ("matrix", "chosen")
     assert table.rows == (("table6", "rate 1e-05 (tied with 1 other)", "0.7500 ± 0.0000", "0.7500 ± 0.0000"),)
     assert table.lines[0][1].runs == ("low_seed-1", "low_seed-2", "low_seed-3")
@@ -121,11 +121,11 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
         "1 of 6 runs is missing",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
-    rows = candidates(report, group, 0)
+    rows = candidates_table(report, group, 0)
     assert rows.rows[1][:5] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "0.8600", "failed", "0.8600")
-    assert [table.rows for table in missing(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
+    assert [table.rows for table in missing_table(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
     # Of probes no run has scores: what is counted is what came to nothing.
-    assert [table.title for table in missing(report)] == ["Without results: 1 of 6 runs"]
+    assert [table.title for table in missing_table(report)] == ["Without results: 1 of 6 runs"]
 
 
 def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
@@ -137,9 +137,9 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
         "1 of 2 candidates is without seeds that others have",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
-    rows = candidates(report, group, 0)
+    rows = candidates_table(report, group, 0)
     assert rows.rows[0][:5] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "", "0.9000", "0.8500")
-    assert "3 seeds (1, 2, 3)" in chosen(report).notes[0]
+    assert "3 seeds (1, 2, 3)" in chosen_table(report).notes[0]
 
 
 def test_a_seed_that_no_candidate_has_is_not_asked_for(tmp_path: Path):
@@ -153,7 +153,7 @@ def test_no_candidate_is_chosen_if_all_lack_runs(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen is None
     assert "nothing is chosen: no candidate has all of its runs" in group.remarks
-    assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
+    assert chosen_table(report).rows == (("table6", "none", "n/a", "n/a"),)
 
 
 def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
@@ -287,7 +287,7 @@ def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: P
         report = read_outcomes(folder)
         (group,) = report.groups
         assert (group.constant, group.predicts, group.is_below_constant) == (constant, "majority class", is_below)
-        assert any(f"{constant:.4f}" in note for note in chosen(report).notes)
+        assert any(f"{constant:.4f}" in note for note in chosen_table(report).notes)
 
 
 def test_runs_that_were_not_needed_leave_a_candidate_whole(tmp_path: Path):
@@ -303,7 +303,7 @@ def test_runs_that_were_not_needed_leave_a_candidate_whole(tmp_path: Path):
 
 
 def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path: Path):
-    table = chosen(make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), test=False))
+    table = chosen_table(make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), test=False))
     assert table.header == (
         "model",
         "mrpc chosen",
@@ -350,7 +350,7 @@ def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
 def test_skipped_runs_are_shown_with_their_reason(tmp_path: Path):
     make(tmp_path / "m")
     report = _with_cells(tmp_path / "m", high_seed_1={"state": "skipped", "reason": "nproc: 8, and 2 GPUs"})
-    assert [table.rows for table in missing(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
+    assert [table.rows for table in missing_table(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
     assert "5 of 6 runs finished, 1 cannot run here." in subject(report)
 
 
@@ -445,6 +445,6 @@ def test_lines_of_chosen_runs_are_grouped_by_headings(tmp_path: Path):
     ):
         write_sweep(folder, replace(made.record, groups={"model": groups}))
         report = make_sweep(folder, None)
-        table = chosen(report)
+        table = chosen_table(report)
         assert [line[0].text for line in table.lines] == order
         assert table.groups == headings

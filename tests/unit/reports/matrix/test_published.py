@@ -11,7 +11,7 @@ from raised import raises_code
 
 from paratune.records.sweep import ClaimKind, ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.published import planned_figures
+from paratune.reports.published import planned_figures
 from paratune.reports.tables.table import Table
 
 ONE, TWO = {"nproc": "nproc-1"}, {"nproc": "nproc-2"}

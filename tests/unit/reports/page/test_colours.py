@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paratune.reports.figures.canvas import RUN_COLOURS
-from paratune.reports.figures.runs import PHASE_COLOURS
+from paratune.reports.systems.figures import PHASE_COLOURS
 
 # Machado, Oliveira and Fernandes, A Physiologically-based Model for Simulation of Color Vision Deficiency, IEEE TVCG
 # 2009, severity 1; for linear RGB.

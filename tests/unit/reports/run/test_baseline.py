@@ -5,7 +5,7 @@ from make_run import make_run
 from raised import raises_code
 
 from paratune.reports.page.document import document_html
-from paratune.reports.run.make import make, run_document
+from paratune.reports.run import make, run_document
 from paratune.reports.systems.tables import configurations_table
 
 

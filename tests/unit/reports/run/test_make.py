@@ -21,7 +21,7 @@ from rich.console import Console
 import paratune
 from paratune import __version__, reports
 from paratune.reports.figures import canvas
-from paratune.reports.run.make import run_document
+from paratune.reports.run import run_document
 from paratune.reports.terminal import terminal_runs
 
 GOLDEN = Path(__file__).parents[3] / "golden"

@@ -8,7 +8,7 @@ from make_run import make_run
 from page_text import page_text
 
 from paratune import reports
-from paratune.reports.run.make import run_document
+from paratune.reports.run import run_document
 
 OPERATORS = [
     {"name": "aten::addmm", "calls": 240, "self_host_ms": 50.0, "host_ms": 60.0, "self_device_ms": 200.0},

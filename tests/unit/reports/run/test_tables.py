@@ -8,7 +8,7 @@ from make_run import make_run
 from paratune import reports
 from paratune.records.finished import Curve
 from paratune.records.typed import Best
-from paratune.reports.run import tables as run_tables
+from paratune.reports.run import evaluations_table
 
 
 def texts(table):
@@ -24,15 +24,15 @@ def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
     )
     # (4 + 2) / 2, and nothing known of step 3.
     losses = [["2", "0.20", "3.0000", "1.5000"], ["3", "0.30", "n/a", "n/a"]]
-    (table,) = run_tables.evaluations(replace(run, validation_scores={}), "")
+    (table,) = evaluations_table(replace(run, validation_scores={}), "")
     assert texts(table) == losses
     best = {"step": 2, "metric": "f1", "value": 0.25}
     run = replace(run, summary=run.summary.model_copy(update={"kept_step": 2, "best": Best(**best)}))
-    (table,) = run_tables.evaluations(run, "")
+    (table,) = evaluations_table(run, "")
     assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑"]
     assert texts(table) == [
         [*losses[0], "0.2500", "0.5000", "0.4000"],
         [*losses[1], "n/a", "n/a", "n/a"],
     ]
     assert table.marked == (0,)
-    assert not [*run_tables.evaluations(replace(run, validation=Curve((), (), ())), "")]
+    assert not [*evaluations_table(replace(run, validation=Curve((), (), ())), "")]

@@ -8,7 +8,7 @@ from make_run import make_run
 from paratune.commands.report import report
 from paratune.reports import make
 from paratune.reports.matrix import make_sweep
-from paratune.reports.run.make import run_document
+from paratune.reports.run import run_document
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.tables import main_table
 from paratune.reports.tables.table import make_table

@@ -5,7 +5,7 @@ from make_run import GIB, make_run
 from paratune.reports.runs.machine import machine_kinds, software_facts
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.sameness import config_differences, setting_text
-from paratune.reports.systems.machines import hardware_facts
+from paratune.reports.systems.tables import hardware_facts
 
 
 def _run(tmp_path, **changes):

@@ -13,7 +13,7 @@ from paratune.records.sweep import read_sweep
 from paratune.reports.document import Listing, ReportDocument, ReportSection
 from paratune.reports.matrix import make_sweep
 from paratune.reports.page.document import document_html
-from paratune.reports.run.make import make
+from paratune.reports.run import make
 from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_texts
 
 

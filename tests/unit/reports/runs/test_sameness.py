@@ -7,7 +7,7 @@ import pytest
 from make_run import make_run
 
 from paratune.reports import Report, make
-from paratune.reports.run.make import run_document
+from paratune.reports.run import run_document
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.sameness import compare, config_differences, configuration_key
 

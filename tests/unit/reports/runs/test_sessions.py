@@ -10,12 +10,12 @@ from make_run import PHASE_TEXTS, make_run
 
 from paratune import reports
 from paratune.reports.page.document import document_html
-from paratune.reports.run.make import run_document, runs_csv
-from paratune.reports.run.model import build_report
+from paratune.reports.run import run_document, runs_csv
+from paratune.reports.run import build_report
 from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.sameness import config_differences
-from paratune.reports.systems.machines import hardware_facts
+from paratune.reports.systems.tables import hardware_facts
 
 
 def sessions(folder, *changes):

@@ -5,7 +5,7 @@ import json
 from make_run import edit_json, make_run
 
 from paratune import reports
-from paratune.reports.runs.slice_tables import slice_tables
+from paratune.reports.systems.tables import slice_tables
 
 
 def entry(value, num_rows, accuracy, interval, detail=None):

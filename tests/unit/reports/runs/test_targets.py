@@ -14,7 +14,7 @@ from paratune.records.finished import read_record
 from paratune.reports import make
 from paratune.reports.rows import row_of
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.targets import target_measures
+from paratune.reports.rows import target_measures
 
 
 def write(folder: Path, *ranks: list[dict[str, Any]]) -> None:

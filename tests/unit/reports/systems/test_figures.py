@@ -10,10 +10,10 @@ from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.document import matrix_sections
+from paratune.reports.matrix import matrix_sections
 from paratune.reports.systems.figures import loss_drawings, phase_drawing, scaling_drawings, speed_ups, time_and_memory
 from paratune.reports.systems.model import MAX_BARS, Systems, build_systems
-from paratune.reports.systems.scaling import scalings
+from paratune.reports.systems.building import scalings
 
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"
 

@@ -5,7 +5,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from paratune.reports.tables.table import make_table
-from paratune.reports.tables.terminal import rich_table
+from paratune.reports.terminal import rich_table
 
 TABLE = make_table("t", "", ["run", "step predicted (ms)", "interval"], [["a", "394.2", "339.5 to 478.6"]], 1)
 

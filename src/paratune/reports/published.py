@@ -19,11 +19,10 @@ from paratune.records.sweep import (
     PublishedClaim,
     measure_units,
 )
-from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.measures import MEASURES, Measure, score
+from paratune.reports.outcomes import SweepReport
 from paratune.reports.systems.building import memory_kinds
-from paratune.reports.systems.configurations import Configuration, label_of
-from paratune.reports.systems.model import Systems
+from paratune.reports.systems.model import Configuration, Systems, label_of
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
 from paratune.verdicts import Group, Margin, MeasureComparison
 from paratune.verdicts.estimate import ALPHA, LEVEL

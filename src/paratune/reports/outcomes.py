@@ -1,4 +1,4 @@
-"""The results of a matrix: scores of every run, mean and spread over seeds, and the chosen candidates.
+"""The results of a matrix: scores of every run, mean and spread over seeds, the chosen candidates, and their tables.
 
 The choice is by the mean over seeds of one metric on validation, never by test scores. A candidate without all of its
 seeds is shown with the scores that exist, and not chosen; so is one without a seed that another candidate has.
@@ -8,27 +8,25 @@ Candidates differ in axes that may change the quality. Runs that differ only in 
 workers) are one candidate: a choice among them would be random.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from paratune.base.grouping import grouped
-from paratune.base.units import counted
-from paratune.config.metric_names import ScoreTarget, direction
-from paratune.records.constant import is_better_score
+from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
-from paratune.reports.amounts import Amount, mean, mean_amount
+from paratune.reports.amounts import Amount, amount_text, mean, mean_amount, scale_of
 from paratune.reports.document import ReportSection
-from paratune.reports.measures import score
+from paratune.reports.measures import metric_name, score
 from paratune.reports.runs.sameness import allowed_by_axes
-from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
 from paratune.reports.systems.judging import AxisEffects
-from paratune.reports.systems.model import Systems
+from paratune.reports.systems.model import CellRun, Configuration, Systems, label_of, read_cell_runs
+from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
 from paratune.verdicts.finding import decide
 from paratune.verdicts.scores import differences
@@ -173,7 +171,7 @@ class SweepReport(Systems):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
-        from paratune.reports.matrix.document import as_dict
+        from paratune.reports.matrix import as_dict
 
         return as_dict(self)
 
@@ -319,3 +317,122 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     if len(whole) < len(candidates):
         remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates that have all of their runs")
     return tied[0], remarks
+
+
+_OTHERS = "Others"
+"""Heading of the values that are in no group of the matrix."""
+
+
+def missing_table(report: SweepReport) -> Iterator[Table]:
+    """Yield the table of runs without results, with the reasons, if there are any."""
+    rows = [(item.cell.name, item.reason or "") for item in report.cell_runs if item.record is None]
+    if rows:
+        title = f"Without results: {len(rows)} of {counted(len(report.cell_runs), 'run')}"
+        yield make_table("missing", title, ("run", "reason"), rows, 2)
+
+
+def chosen_table(report: SweepReport) -> Table:
+    """Return the chosen candidate of each group: a line for each model, a column for each metric of each task."""
+    per = report.record.select_per
+    across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
+    down = [label for label in per if label != across]
+    labels: dict[str, None] = {}
+    columns: dict[str, None] = {}
+    rows: dict[tuple[str, ...], dict[str, TableCell]] = {}
+    for group in report.groups:
+        row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
+        name = report.shown(across, group.values[across]) if across else ""
+        split, one = group.split_shown(), group.chosen
+        if report.is_choice:
+            tie = f" (tied with {counted(len(group.tied), 'other')})" if group.tied else ""
+            text = f"{one.label or 'the only one'}{tie}" if one else "none"
+            names = tuple(item.cell.name for item in one.cell_runs) if one else ()
+            row[head := f"{name} chosen".strip()] = TableCell(text, runs=names, source="sweep.json" if one else "")
+            labels[head] = None
+        for metric in group.metrics:
+            row[head := " ".join(filter(None, [name, split, metric_name(metric)]))] = _mean(one, split, metric)
+            columns[head] = None
+    # The first axis whose values are in groups decides the headings of the lines.
+    headings = dict.fromkeys(rows, "")
+    label = next((label for label in down if label in report.record.groups), "")
+    groups = report.record.groups.get(label, {})
+    if groups:
+        by_value = {report.shown(label, name): text for text, members in groups.items() for name in members}
+        headings = {names: by_value.get(names[down.index(label)], _OTHERS) for names in rows}
+    order = [*groups, _OTHERS, ""]
+    lines = sorted(rows, key=lambda names: order.index(headings[names]))
+    cells: list[Row] = [
+        [*(names or (report.record.name,)), *(rows[names].get(head, TableCell("")) for head in (*labels, *columns))]
+        for names in lines
+    ]
+    listed = [headings[names] for names in lines]
+    starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
+    title, header = (
+        "Chosen by validation" if report.is_choice else "Results",
+        (*(down or ["matrix"]), *labels, *columns),
+    )
+    return make_table(
+        "chosen", title, header, cells, max(1, len(down)) + len(labels), _table_notes(report), groups=starts
+    )
+
+
+def _table_notes(report: SweepReport) -> Iterator[str]:
+    seeds, noun = report.seeds, report.repeats
+    several = (
+        f"Mean ± sample standard deviation over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets."
+    )
+    yield several if len(seeds) > 1 else f"One {noun}: no spread over {noun}s."
+    if not report.is_choice:
+        return
+    metrics = sorted({group.metric for group in report.groups})
+    yield f"Chosen: the best mean of {' or '.join(metrics)} on validation, without test scores."
+    columns, constants = [axis.label for axis in report.record.axes if axis.is_column], dict[str, None]()
+    for group in report.groups:
+        task = ", ".join(report.shown(label, group.values[label]) for label in columns if label in group.values)
+        if group.constant is not None:
+            score = f"{metric_name(group.metric)} {group.constant:.4f} on validation"
+            constants[f"{f'{task}: ' if task else ''}A constant prediction ({group.predicts}) has {score}."] = None
+    yield from constants
+    if any(group.split_shown() == "validation" for group in report.groups):
+        yield "Without a test set, scores are those of the validation set that decided the choice: they are optimistic."
+
+
+def candidates_table(report: SweepReport, group: CandidateGroup, number: int) -> Table:
+    """Return all candidates of a group, with the score of every run."""
+    tried = list(group.candidates[0].values)
+    tests = group.metrics if group.split_shown() == "test" else ()
+    axis = next((axis for axis in report.record.axes if axis.is_seed and len(report.seeds) > 1), None)
+    header = [*(tried or ["runs"]), f"validation {metric_name(group.metric)}"]
+    header += [f"{report.repeats} {seed}" for seed in report.seeds] if axis else []
+    header += [f"test {metric_name(metric)}" for metric in tests]
+    rows, marked = [], []
+    for position, candidate in enumerate(group.candidates):
+        is_chosen = candidate is group.chosen and len(group.candidates) > 1
+        marked += [position] if is_chosen else []
+        names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
+        names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
+        row: list[str | TableCell] = [*names, found := _mean(candidate, "validation", group.metric)]
+        values = candidate.amount("validation", group.metric).values
+        for seed in axis.values if axis else ():
+            cell_runs = candidate.by_seed.get(seed, [])
+            runs = tuple(item.cell.name for item in cell_runs if item.record is not None)
+            source = found.source if len(runs) > 1 else found.source.removeprefix("mean of ")
+            # Without a run its state, and nothing where a seed is excluded.
+            state = cell_runs[0].cell.state if cell_runs else ""
+            value = values.get(seed)
+            row.append(TableCell(format_as(value, ".4f"), value, runs, source) if runs else state)
+        rows.append((*row, *(_mean(candidate, "test", metric) for metric in tests)))
+    title = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
+    notes = ["* chosen"] if group.chosen is not None and len(group.candidates) > 1 else []
+    notes += [f"{text[0].upper()}{text[1:]}." for text in group.remarks]
+    return make_table(f"candidates-{number}", title, header, rows, len(tried) or 1, notes, marked)
+
+
+def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
+    """Return the cell of a mean over the runs of a candidate."""
+    if candidate is None:
+        return TableCell(NOT_AVAILABLE)
+    found = candidate.amount(split, metric)
+    runs_ = tuple(item.cell.name for item in candidate.cell_runs if item.score(split, metric) is not None)
+    text, source = amount_text(found, scale_of("score", ())), f"mean of summary.scores.{split}.{metric}"
+    return TableCell(text, found.center, runs_, source, deviation=found.deviation)

@@ -1,0 +1,467 @@
+"""The report of a matrix, or of several that are one in which the matrix is an axis: its sections and its files.
+
+A section is added here: a `ReportSection` with a key, a heading and its tables, figures and texts. Empty ones are left
+out.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+from paratune.base.text import plain
+from paratune.base.units import counted
+from paratune.config.targets import ScoreTarget
+from paratune.errors import CheckpointError, ConfigError
+from paratune.records.finished import RunRecord
+from paratune.records.sweep import Axis, SweepRecord
+from paratune.reports.document import (
+    Listing,
+    Notice,
+    Part,
+    Remarks,
+    ReportDocument,
+    ReportSection,
+    StatementBox,
+    shown_sections,
+)
+from paratune.reports.measures import named
+from paratune.reports.outcomes import (
+    CandidateGroup,
+    SweepReport,
+    candidate_groups,
+    candidates_table,
+    chosen_table,
+    missing_table,
+    read_outcomes,
+)
+from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
+from paratune.reports.page.document import made_by
+from paratune.reports.published import published_tables, read_plan
+from paratune.reports.runs.read import certificates_table
+from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
+from paratune.reports.statements import TRUST, matrix_statements, trust_statements
+from paratune.reports.systems.building import scalings
+from paratune.reports.systems.figures import (
+    MAX_LINES,
+    OVER_STEPS,
+    loss_drawings,
+    phase_drawing,
+    scaling_drawings,
+    step_drawings,
+    time_and_memory,
+)
+from paratune.reports.systems.judging import axis_effects, judged, verdict_section
+from paratune.reports.systems.layouts import check_layout, layout_tables
+from paratune.reports.systems.model import MATRIX, CellRun, Systems
+from paratune.reports.systems.tables import (
+    SLICES,
+    SLICES_HEADING,
+    configurations_table,
+    machine_tables,
+    phases_table,
+    resources_table,
+    scaling_tables,
+    slice_tables,
+    target_tables,
+)
+from paratune.reports.text import GENERATOR, csv_lines
+from paratune.verdicts import Margin
+from paratune.verdicts.rates import reference_batch_of
+
+SWEEP_REPORT_SCHEMA_VERSION = 1
+CSV_MEASURES = named(
+    *("train_s", "total_s", "mean_step_ms", "samples_per_s", "tokens_per_s", "peak_memory_largest_bytes"),
+    *("peak_memory_sum_bytes", "utilisation", "mfu", "energy_j", "device_hours"),
+)
+"""Measures of each run in table.csv, in the units of the records."""
+
+
+def matrix_document(report: SweepReport) -> ReportDocument:
+    """Return the contents of a report of a matrix."""
+    record = report.record
+    num_missing = len(report.cell_runs) - report.num_finished
+    have = "has" if num_missing == 1 else "have"
+    warning = f"{num_missing} of {counted(len(report.cell_runs), 'run')} {have} no results: see Missing runs."
+    version = f", paratune {record.version}" if record.version else ""
+    started = f"Started {record.created} from {record.matrix}{version}. Commands and settings: see {REPRODUCE_HEADING}."
+    source = f"sweep.json and the records of the runs in {report.folder}"
+    return ReportDocument(
+        title=f"{record.name}: {counted(len(report.cell_runs), 'run')}",
+        lead=(_subject(report), started),
+        sections=matrix_sections(report),
+        footer=f"{made_by(source)} Nothing was measured again.",
+        notices=(Notice(warning),) if num_missing else (),
+    )
+
+
+def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
+    """Return the sections that are not empty; those stored in the report, if it has any."""
+    if report.sections:
+        return report.sections
+    return (*shown_sections([_summary(report)]), *shown_sections(list(_sections(report))))
+
+
+def _summary(report: SweepReport) -> ReportSection:
+    """Return the conclusions, and whether they can be trusted."""
+    boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
+    return ReportSection("summary", "Summary", tuple(box for box in boxes if box.statements) if report.runs else ())
+
+
+def reproduced_runs(report: SweepReport) -> list[RunRecord]:
+    """Return a run of each configuration under its name, that of the baseline first."""
+    measured = sorted(report.measured, key=lambda configuration: configuration is not report.baseline)
+    return [replace(configuration.runs[0], name=configuration.label) for configuration in measured]
+
+
+def _subject(report: SweepReport) -> str:
+    """Return how many runs are finished, and the axes."""
+    search = report.record.search
+    axes = ", ".join(
+        axis.label
+        if search and set(axis.values) == set(search.trials)
+        else f"{axis.label} ({', '.join(axis.values.values())})"
+        for axis in report.record.axes
+    )
+    found = f" S{search.text()[1:]}." if search else ""
+    num_past = len(report.record.past)
+    past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
+    skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""
+    probes = " All runs are probes: a few steps for timing, without scores." if report.are_probes else ""
+    finished = f"{report.num_finished} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
+    return f"{finished} Axes: {axes}.{found}{probes}{past}"
+
+
+def _sections(report: SweepReport) -> Iterator[ReportSection]:
+    """Yield the sections; a page shows at once what answers the question of the matrix, and the others on request."""
+    yield ReportSection("notes", "Notes", tuple(notes_parts(report.record.notes or "")), is_short=False)
+    scores = chosen_table(report)
+    # A matrix of probes has no scores to choose by.
+    yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())
+    yield ReportSection("published", "Published and measured", tuple(published_tables(report)))
+    if report.measured:
+        layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
+        yield ReportSection("layout", "Layout of the study", layout)
+        yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
+        yield ReportSection("targets", "Time to quality", tuple(target_tables(report, report.targets)))
+        drawings = [time_and_memory(report), *scaling_drawings(report)]
+        yield ReportSection("overview", "Overview", (*drawings, configurations_table(report)))
+        scaling = tuple(scaling_tables(report))
+        is_main = any(len(found.members) > 2 for found in scalings(report.measured))
+        yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
+    yield ReportSection("missing", "Missing runs", tuple(missing_table(report)))
+    if report.measured:
+        yield from _closed_sections(report)
+    groups = tuple(candidates_table(report, group, number) for number, group in enumerate(report.groups))
+    heading = "All candidates" if report.record.select_per else "Candidates"
+    yield ReportSection("candidates", heading, groups, is_short=not scores.lines)
+    how = reproduction(reproduced_runs(report), report.runs, report.matrices)
+    yield ReportSection("reproduce", REPRODUCE_HEADING, how, is_short=False)
+
+
+def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
+    """Yield the phases, and the sections that a page opens on request."""
+    phases: tuple[Part, ...] = (phase_drawing(systems), phases_table(systems))
+    yield ReportSection("phases", "Time by phase", phases)
+    found, left_out = systems.certificates
+    scored = [(member.label, member.scored) for member in systems.measured]
+    members, selection = systems.drawn(systems.measured, MAX_LINES)
+    groups = [(member.label, member.runs) for member in members]
+    base = systems.baseline
+    batch = None if base is None else reference_batch_of(base.runs[0])
+    sections: dict[str, tuple[str, Iterable[Part]]] = {
+        "over_steps": (OVER_STEPS, step_drawings(groups, batch, selection)),
+        "resources": ("Resources", (resources_table(systems),)),
+        "loss": ("Loss curves", loss_drawings(systems)),
+        SLICES: (SLICES_HEADING, slice_tables(scored)),
+        "certificates": ("Certificates", certificates_table(found, len(systems.runs), left_out)),
+        "machine": ("Systems, models and software", machine_tables(systems)),
+    }
+    for key, (heading, parts) in sections.items():
+        yield ReportSection(key, heading, tuple(parts), is_short=False)
+
+
+def matrix_csv(report: SweepReport) -> str:
+    """Return a line for each run: values of the axes, state, time, speed, memory, and all scores.
+
+    Unknown values are empty.
+    """
+    columns = score_columns(report.cell_runs)
+    labels = [axis.label for axis in report.record.axes]
+    lines: list[list[Any]] = [
+        ["run", "folder", *labels, "num_processes", "task", "kind", "repeat", "state", "chosen", "reason",
+         *(measure.key for measure in CSV_MEASURES), *(f"{split}_{metric}" for split, metric in columns)]
+    ]  # fmt: skip
+    chosen = {item.cell.name for group in report.groups if group.chosen is not None for item in group.chosen.cell_runs}
+    for item in report.cell_runs:
+        cell, run = item.cell, item.record
+        lines.append(
+            [cell.name, str(item.folder), *(report.shown(label, cell.values[label]) for label in labels),
+             cell.num_processes, cell.task, cell.kind, cell.repeat, cell.state, int(cell.name in chosen),
+             item.reason, *(None if run is None else measure.of(run) for measure in CSV_MEASURES),
+             *(item.score(*column) for column in columns)]
+        )  # fmt: skip
+    return csv_lines(lines)
+
+
+def score_columns(cell_runs: Sequence[CellRun]) -> list[tuple[str, str]]:
+    """Return the split and metric of each column of scores, validation first."""
+    columns = dict.fromkeys(
+        (split, metric) for item in cell_runs for split, scores in item.scores.items() for metric in scores
+    )
+    return sorted(columns, key=lambda column: column[0] != "validation")
+
+
+def as_dict(report: SweepReport) -> dict[str, Any]:
+    """Return the report as plain data, as in report.json; unknown values are None."""
+    record, sections = report.record, matrix_sections(report)
+    return {
+        "generator": GENERATOR,
+        "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
+        "sweep": record.name,
+        "folder": str(report.folder),
+        "matrix": record.matrix,
+        "matrix_text": record.matrix_text,
+        "command": list(record.command),
+        "created": record.created,
+        "version": record.version,
+        "code": dict(record.code),
+        "num_runs": len(report.cell_runs),
+        "num_finished": report.num_finished,
+        "axes": [asdict(axis) for axis in record.axes],
+        "select_per": list(record.select_per),
+        "groups": [_group(group) for group in report.groups],
+        "runs": [
+            asdict(item.cell)
+            | {"folder": str(item.folder), "reason": item.reason, "scores": dict(item.scores)}
+            | {"slices": {} if item.record is None else dict(item.record.summary.slices)}
+            for item in report.cell_runs
+        ],
+        "verdicts": [verdict.as_dict() for verdict in report.verdicts],
+        "effects": [
+            {**vars(family), "effects": [effect.as_dict() for effect in family.effects]} for family in report.effects
+        ],
+        "summary": [asdict(part) for section in sections for part in section.boxes],
+        "tables": [table.as_dict() for section in sections for table in section.tables],
+        "past": list(record.past),
+        "files": [str(path) for path in report.files],
+    }
+
+
+def _group(group: CandidateGroup) -> dict[str, Any]:
+    candidates = []
+    for candidate in group.candidates:
+        scores: dict[str, dict[str, Any]] = {}
+        for split, metric in score_columns(candidate.cell_runs):
+            found = candidate.amount(split, metric)
+            scores.setdefault(split, {})[metric] = {
+                "mean": found.center,
+                "standard_deviation": found.deviation,
+                "num_runs": len(found.values),
+                "num_planned": found.num_runs - candidate.num_left_out,
+                "num_left_out": candidate.num_left_out,
+                "values": [found.values.get(seed) for seed in candidate.by_seed],
+            }
+        names = [item.cell.name for item in candidate.cell_runs]
+        candidates.append({"values": dict(candidate.values), "runs": names, "scores": scores})
+    return {
+        "values": dict(group.values),
+        "task": group.task,
+        "chosen_by": {"split": "validation", "metric": group.metric},
+        "chosen": None if group.chosen is None else dict(group.chosen.values),
+        "remarks": list(group.remarks),
+        "tied": [dict(candidate.values) for candidate in group.tied],
+        "not_chosen_among": list(group.not_chosen_among),
+        "constant": None if group.constant is None else {"predicts": group.predicts, "score": group.constant},
+        "is_below_constant": group.is_below_constant,
+        "candidates": candidates,
+    }
+
+
+def notes_parts(text: str) -> Iterator[Part]:
+    """Yield the parts of a text in CommonMark; HTML and tables are text, and marks such as `**` are left out."""
+    for block in SyntaxTreeNode(MarkdownIt("commonmark", {"html": False}).parse(text)).children:
+        if block.type in ("fence", "code_block"):
+            yield Listing(block.info or "Code", block.content)
+        elif block.type in ("bullet_list", "ordered_list"):  # with their signs: remarks have none
+            marks = (f"{number}." if block.type == "ordered_list" else "•" for number in count(1))
+            yield Remarks(tuple(f"{mark} {_words(item)}" for mark, item in zip(marks, block.children, strict=False)))
+        elif words := _words(block):
+            yield words
+
+
+def _words(node: SyntaxTreeNode) -> str:
+    """Return the text in a block, on one line."""
+    if node.type == "image":
+        return node.content
+    if node.type == "link":
+        return f"{''.join(map(_words, node.children))} ({node.attrs['href']})"
+    if not node.children:
+        return " " if node.type in ("softbreak", "hardbreak") else node.content
+    is_block = node.type in ("list_item", "bullet_list", "ordered_list", "blockquote")
+    return (" " if is_block else "").join(map(_words, node.children)).strip()
+
+
+def make_sweep(
+    folder: Path | Sequence[Path],
+    out: Path | None,
+    price: float | None = None,
+    targets: Sequence[ScoreTarget] = (),
+    plan: Path | None = None,
+    margins: Mapping[str, Margin] | None = None,
+    layout: str | None = None,
+    wanted: Collection[str] = (),
+) -> SweepReport:
+    """Read a matrix of runs, and write its report to `out`.
+
+    Args:
+        folder: Folder of a matrix, with sweep.json; or those of several matrices.
+        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
+        price: Price of a device-hour; overrides that of the matrix.
+        targets: Scores; the report shows when configurations reached them.
+        plan: Output of `paratune plan MATRIX --json`, shown next to published figures; for one matrix only.
+        margins: Differences that count as equal, by measure; `default_margin` for other measures.
+        layout: Key of `paratune.reports.systems.layouts.LAYOUTS`: adds a table in the layout of a study.
+        wanted: Files for a paper, too: "latex", "figures".
+
+    Raises:
+        ConfigError: No run was evaluated by the metric of a target; or a plan is given and the matrix has no published
+            figures; or there is no such layout.
+        CheckpointError: A folder or a plan has no matrix or a damaged one; or the files cannot be written.
+    """
+    if layout is not None:
+        check_layout(layout)
+    if out is not None:
+        check_folder(out, list(FILES))
+    report = read_joined([folder] if isinstance(folder, Path) else folder, price)
+    if plan is not None and report.record.published is None:
+        raise ConfigError(
+            f"--plan {plan}: a plan is shown next to published figures, and {report.record.name} has none; name a file "
+            "of them in the matrix (published: FILE) and repeat paratune sweep, which trains no finished run again",
+            code="cli.no_effect",
+            option="--plan",
+            path=plan,
+        )
+    if plan is not None:
+        report = replace(report, plan=read_plan(plan, report.record.name))
+    if targets and not any(configuration.scored for configuration in report.measured):
+        raise ConfigError(
+            "--target needs runs with scores, and no run of the matrix has any",
+            code="target.no_scores",
+            option="--target",
+        )
+    verdicts, notes = judged(report, margins)
+    effects = axis_effects(report, margins)
+    report = replace(
+        report, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets), layout=layout
+    )
+    report = replace(report, sections=matrix_sections(report))
+    if out is None:
+        return report
+    files = {**document_files(matrix_document(report), wanted=wanted), CSV: matrix_csv(report)}
+    texts = {REPRODUCE: reproduction_texts(reproduced_runs(report), report.matrices)}
+    return replace(report, files=write_files(out, files, {**as_dict(report), **texts}))
+
+
+def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
+    """Read several matrices with the same axes as one; a single matrix unchanged except for the price.
+
+    Each matrix has its own choices and its own baseline, because times of different matrices are not comparable. Each
+    has its own price of a device-hour, unless `price` is that of all. Published figures are in the report of each.
+
+    Raises:
+        CheckpointError: One is absent, damaged, of another schema version, or named twice; their axes, baselines or the
+            axes of the choice differ; a name has different values in two matrices.
+    """
+    reports = [read_outcomes(folder) for folder in folders]
+    records = [report.record for report in reports]
+    first = records[0]
+    if len(reports) == 1:
+        return replace(reports[0], record=first if price is None else replace(first, price_per_device_hour=price))
+    paths = [folder.resolve().parts for folder in folders]
+    if twice := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
+        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
+    # As many parent folders as make the names unique.
+    depth = next(depth for depth in count(1) if len({path[-depth:] for path in paths}) == len(paths))
+    by_name = dict(zip(("/".join(path[-depth:]) for path in paths), reports, strict=True))
+    axes = _joined_axes(folders, records)
+    label = MATRIX if all(axis.label != MATRIX for axis in axes) else f"{MATRIX} folder"
+    cell_runs = []
+    for name, report in by_name.items():
+        for item in report.cell_runs:
+            cell = replace(item.cell, name=f"{name}/{item.cell.name}", values={label: name, **item.cell.values})
+            cell_runs.append(replace(item, cell=cell, record=item.record and replace(item.record, name=cell.name)))
+    record = replace(
+        first,
+        name=" + ".join(by_name),
+        matrix=", ".join(own.matrix for own in records),
+        matrix_text="\n".join(f"# {own.matrix}\n{own.matrix_text or '# n/a'}" for own in records),
+        command=(),
+        axes=(Axis(label, label, {name: name for name in by_name}, keys=(MATRIX,)), *axes),
+        select_per=(label, *first.select_per),
+        cells=tuple(item.cell for item in cell_runs),
+        published=None,
+        looks=tuple(
+            replace(look, finished=tuple(f"{name}/{cell}" for cell in look.finished))
+            for name, report in by_name.items()
+            for look in report.record.looks
+        ),
+        past=(),
+        order=(),
+        price_per_device_hour=price,
+    )
+    own = {name: report.record.price_per_device_hour for name, report in by_name.items()}
+    return SweepReport(
+        record, tuple(cell_runs), prices=own if price is None else dict.fromkeys(own, price),
+        folder=Path(os.path.commonpath([folder.resolve() for folder in folders])),
+        groups=candidate_groups(record, cell_runs), joined=tuple(records),
+    )  # fmt: skip
+
+
+def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> list[Axis]:
+    """Return the axes with the values and the keys of all matrices.
+
+    Raises:
+        CheckpointError: Matrices differ in axes, baseline or selection, of which a report can follow only one; or a
+            name has different values.
+    """
+
+    def compared(record: SweepRecord) -> dict[str, str]:
+        baseline = (f"{label}: {name}" for label, name in record.baseline.items())
+        parts = {"axes": (axis.label for axis in record.axes), "baseline": baseline, "select_per": record.select_per}
+        return {key: ", ".join(texts) or "(none)" for key, texts in parts.items()}
+
+    wanted = compared(records[0])
+    for folder, record in zip(folders, records, strict=True):
+        for key, value in compared(record).items():
+            if value != wanted[key]:
+                raise CheckpointError(
+                    f"{plain(folder)} has {key} {plain(value)}, and {plain(folders[0])} has {plain(wanted[key])}; "
+                    "matrices of one report have the same: report them one by one, or change the matrix file and "
+                    "repeat paratune sweep, which trains no finished run again",
+                    code="report.matrices_differ",
+                    folder=folder,
+                    key=key,
+                )
+    joined = []
+    for axes in zip(*(record.axes for record in records), strict=True):
+        values: dict[str, str] = {}
+        for axis, folder in zip(axes, folders, strict=True):
+            for name, shown in axis.values.items():
+                if values.setdefault(name, shown) != shown:
+                    raise CheckpointError(
+                        f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
+                        f"earlier matrix {plain(values[name])}; report them one by one",
+                        code="report.matrices_differ",
+                        folder=folder,
+                        name=name,
+                        label=axis.label,
+                    )
+        keys = dict.fromkeys(key for axis in axes for key in axis.keys)
+        joined.append(replace(axes[0], values=values, keys=tuple(keys)))
+    return joined

@@ -1,0 +1,501 @@
+"""The report of runs, `paratune report RUN...`: its data, its sections and its files."""
+
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paratune.base.grouping import grouped
+from paratune.base.text import listing, plain
+from paratune.base.units import NOT_AVAILABLE, format_as, format_count, format_number, format_share
+from paratune.config.targets import ScoreTarget
+from paratune.errors import CheckpointError
+from paratune.records import ALL_PHASES
+from paratune.records.confusion import read_confusion
+from paratune.records.evaluations import ordered_scores
+from paratune.records.finished import RunRecord, number_in, rank_memory
+from paratune.reports.comparison import systems_of_runs
+from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.measures import metric_name, not_better_than_constant, over_sessions, unknown_reasons
+from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
+from paratune.reports.page.document import made_by
+from paratune.reports.rows import ReportRow, build_rows
+from paratune.reports.runs.machine import value_text
+from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, certificates_table, read_runs
+from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
+from paratune.reports.runs.sameness import (
+    Difference,
+    Sameness,
+    compare,
+    config_differences,
+    execution_differences,
+    setting_text,
+)
+from paratune.reports.statements import run_statements
+from paratune.reports.systems.figures import (
+    OVER_STEPS,
+    losses,
+    names_of,
+    phase_bars,
+    prediction_figures,
+    read_predictions,
+    step_drawings,
+)
+from paratune.reports.systems.judging import judged, verdict_section
+from paratune.reports.systems.model import Systems
+from paratune.reports.systems.tables import (
+    SLICES,
+    SLICES_HEADING,
+    configurations_table,
+    machine_tables,
+    main_table,
+    slice_tables,
+)
+from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
+from paratune.reports.text import GENERATOR, csv_lines
+from paratune.verdicts import Margin, Verdict
+from paratune.verdicts.rates import reference_batch_of
+
+REPORT_SCHEMA_VERSION = 1
+_MAY_CHANGE = {
+    "strategy": "strategy.kind", "world size": "world_size", "device": "device", "precision": "config.precision",
+    "micro-batch": "batch.micro_batch_size",
+}  # fmt: skip
+"""Settings that may change when a run is resumed, and their fields in run.json."""
+_SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Finished runs, compared."""
+
+    runs: tuple[RunRecord, ...]
+    unfinished: tuple[Unfinished, ...]
+    certificates: tuple[Certificate, ...]
+    rows: tuple[ReportRow, ...]
+    sameness: Sameness
+    differences: tuple[Difference, ...]  # of the settings, and of how the runs were executed
+    notes: tuple[str, ...]  # how the figures were measured, and what was left out; the warnings first
+    warnings: tuple[str, ...]  # the notes without which the figures mislead
+    baseline: str | None  # name of the run with which the others are compared, if one was named
+    systems: Systems  # the configurations of the runs, with the verdicts on them
+    verdict_notes: tuple[str, ...]  # reasons for missing verdicts
+    files: tuple[Path, ...] = ()  # written files; empty when no folder was given
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts on each configuration except the baseline."""
+        return self.systems.verdicts
+
+    def _repr_html_(self) -> str:
+        """Return what `paratune report` prints, for notebooks."""
+        from paratune.console.html import html_of
+        from paratune.reports.terminal import terminal_runs
+
+        return html_of(terminal_runs(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, as in report.json; unknown values are None."""
+        same, groups = self.sameness, [member.runs for member in self.systems.measured]
+        return {
+            "generator": GENERATOR,
+            "schema_version": REPORT_SCHEMA_VERSION,
+            "runs": [_run_dict(run, self.rows, position) for position, run in enumerate(self.runs)],
+            "unfinished": [
+                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
+            ],
+            "same_experiment": {
+                "verdict": same.verdict, "sentence": same.sentence, "not_recorded": list(same.unknown),
+                "differ": {entry.key: dict(entry.values) for entry in same.differ},
+            },
+            "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
+            "seed_groups": [_spreads(runs, self.rows) for runs in groups if len({run.run.seed for run in runs}) > 1],
+            "certificates": [entry.as_dict() for entry in self.certificates],
+            "baseline": self.baseline,
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
+            "notes": list(self.notes),
+            "files": [str(path) for path in self.files],
+        }  # fmt: skip
+
+
+def build_report(
+    found: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None,
+    margins: Mapping[str, Margin] | None = None,
+) -> Report:  # fmt: skip
+    """Return the report of runs that were read, with the arguments of `paratune.reports.make`; writes nothing.
+
+    Raises:
+        CheckpointError: The baseline or all other runs are not finished.
+        ConfigError: No run was evaluated by the metric of a target.
+    """
+    runs = found.runs
+    base = next((run for run in runs if baseline and run.folder.resolve() == baseline.resolve()), None)
+    if baseline is not None and (base is None or len(runs) == 1):
+        problem = "it is not a finished run, and there is nothing to compare with"
+        if base is not None:
+            problem = "no other finished run is given; add its folder, or leave out --baseline"
+        text = f"--baseline {plain(baseline)}: {problem}"
+        raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
+    name = None if base is None else base.name
+    warnings, notes = _notes(runs)
+    systems = systems_of_runs(runs, name, price)
+    verdicts, verdict_notes = judged(systems, margins)
+    if name is not None and not verdicts and not verdict_notes:
+        why = "all runs are of its configuration" if len(systems.measured) == 1 else "probes are not whole runs"
+        verdict_notes = (f"Nothing is compared with {name}: {why}.",)
+    rows = build_rows(runs, reference=base, targets=targets, price=price)
+    differences = (*config_differences(runs), *execution_differences(runs))
+    return Report(
+        runs=runs, unfinished=found.unfinished, certificates=found.certificates, rows=rows, sameness=compare(runs),
+        differences=differences, notes=(*warnings, *notes, *found.notes), warnings=tuple(warnings), baseline=name,
+        systems=replace(systems, verdicts=verdicts), verdict_notes=verdict_notes,
+    )  # fmt: skip
+
+
+def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
+    """Return the warnings and the other notes; a note that applies to several runs appears once."""
+    warnings = _shared(runs, ((text, run.name) for run in runs for text in _warnings_of(run)))
+    if len({run.summary.memory.kind for run in runs}) > 1:
+        warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind of memory.")
+    if len({run.task for run in runs}) > 1:
+        warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
+    texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
+    costs = {run.name: [run.summary.recorder.get(key) for key in ("cost_ms_per_step", "cost_share")] for run in runs}
+    if known := {name: cost for name, cost in costs.items() if None not in cost}:
+        most_ms, most = map(max, zip(*known.values(), strict=True))
+        text = f"measuring itself cost at most {most_ms:.3f} ms a step ({100 * most:.2f}%)."
+        texts += [(text, name) for name in known]
+    return warnings, _shared(runs, texts)
+
+
+def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each text once, with the names of its runs unless there is only one run."""
+    notes = []
+    for text, names in grouped(texts).items():
+        who = "All runs" if len(names) == len(runs) else ", ".join(names)
+        notes.append(f"{text[0].upper()}{text[1:]}" if len(runs) == 1 else f"{who}: {text}")
+    return notes
+
+
+def _warnings_of(run: RunRecord) -> Iterator[str]:
+    """Yield what makes the figures of a run misleading."""
+    if run.summary.num_steps and not run.summary.throughput.num_steps_measured:
+        steps = format_count(run.summary.num_steps)
+        yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
+    if (sentence := not_better_than_constant(run)) is not None:
+        yield sentence
+    by_session = {name: run.session_values(f"run.{field}") for name, field in _MAY_CHANGE.items()}
+    if changes := [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]:
+        steps = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
+        yield (
+            f"resumed with other settings (after step {steps}): {', '.join(changes)}. Times, rates and phases are "
+            "those of all its sessions together, memory is that of the last."
+        )
+
+
+def _notes_of(run: RunRecord) -> Iterator[str]:
+    """Yield how a run was measured and ended."""
+    summary, fitted = run.summary, run.summary.fitted
+    measured, steps = summary.throughput.num_steps_measured, format_count(summary.num_steps)
+    if run.is_baseline:
+        c, tried = NOT_AVAILABLE if fitted.c is None else fitted.c, len(fitted.candidates)
+        among = f", the best {fitted.chosen_by.get('metric')} on validation of {tried} values" if tried > 1 else ""
+        features = format_count(fitted.num_features)
+        yield f"no model was trained: {fitted.estimator} of {features} features, with C = {c}{among}."
+    elif measured:
+        warm_up, profiled = run.setting("measure.warmup_steps"), summary.profile.num_steps
+        first = "" if warm_up is None else f" (the first {format_count(warm_up)}, and as many after each resume)"
+        profiled = profiled or summary.communication.num_steps
+        too = f"; so are {format_count(profiled)} steps under the profiler" if profiled else ""
+        yield f"{format_count(measured)} of {steps} steps measured; warm-up is left out{first}{too}."
+    for number, text in (
+        (summary.num_interruptions, "interrupted {}; steps trained again after a resume count once."),
+        (summary.num_requeued, "its job was queued again {} by Slurm."),
+        (summary.num_restarts, "its processes were started again {} by torchrun."),
+    ):
+        if number:
+            yield text.format("once" if number == 1 else f"{format_count(number)} times")
+    if summary.stop_reason == "early_stopping":
+        yield f"stopped early, after {steps} steps, because validation did not improve."
+
+
+def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
+    cells = {row.key: row.cells[position] for row in rows}
+    own = {"run_id", "task", "hardware", "versions", "code", "command"}
+    of_session = {"began", "step", "world_size", "device", "batch", "loader", *own} - {"run_id", "task"}
+    sessions = [
+        {**session.run.model_dump(include=of_session, exclude_unset=True), "strategy": session.run.strategy.kind,
+         "precision": session.setting("precision")}
+        for session in run.sessions
+    ]  # fmt: skip
+    return {
+        "run": run.name,
+        "folder": str(run.folder),
+        **run.run.model_dump(include=own, exclude_unset=True),
+        "values": {key: cell.value for key, cell in cells.items()},
+        "sources": {key: cell.source for key, cell in cells.items()},
+        "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
+        "peak_memory_bytes_by_rank": rank_memory(run),
+        "confusion": run.summary.confusion or None,
+        "slices": dict(run.summary.slices),
+        "sessions": sessions if len(sessions) > 1 else [],
+    }
+
+
+def _spreads(runs: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, Any]:
+    """Return mean and sample standard deviation (n - 1) of the figures of runs that differ only in their seed."""
+    names, spreads = [run.name for run in runs], {}
+    for row in rows:
+        values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
+        if len(values) > 1 and (row.key in _SPREAD_KEYS or row.group.endswith(" scores")):
+            ends = {"min": min(values), "max": max(values), "num_runs": len(values)}
+            mean, deviation = statistics.fmean(values), statistics.stdev(values)
+            spreads[row.key] = {"mean": mean, "standard_deviation": deviation, **ends}
+    return {"runs": names, "spread": spreads}
+
+
+MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
+_MAX_CONFUSIONS, _MAX_SCORES = 20, 3
+_OF_OPERATORS = {
+    "calls": "Calls a step",
+    "self_host_ms": "Host, itself (ms a step)",
+    "host_ms": "Host, with what it calls (ms a step)",
+}
+
+
+def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
+    """Return the table of the known figures: a line for each figure, a column for each of the first runs."""
+    rows = [row for row in report.rows if row.shown]
+    lines = ((TableCell(row.label, row.key), *row.cells[: len(runs)]) for row in rows)
+    groups = [(next(members)[0], heading) for heading, members in groupby(enumerate(rows), lambda at: at[1].group)]
+    notes = dict.fromkeys(row.measure.note for row in rows if row.measure.note)
+    title = "Comparison" if len(runs) > 1 else "Results"
+    return make_table(
+        "comparison", title, [("", "figure"), *(run.name for run in runs)], lines, 1, notes, groups=groups
+    )
+
+
+def _cell(run: RunRecord, value: float | None, form: str, source: str) -> TableCell:
+    return TableCell(format_as(value, form).replace("-", "−"), value, (run.name,), source)
+
+
+def evaluations_table(run: RunRecord, suffix: str) -> Iterator[Table]:
+    """Yield losses and scores of each evaluation, the kept one in bold."""
+    steps, losses = np.array(run.train.steps), np.array(run.train.losses, dtype=np.float64)
+    curve = run.validation
+    known = {name: score for scores in run.validation_scores.values() for name, score in scores.items()}
+    ordered = ordered_scores(known, run.summary.best.metric)  # the metric that selects the model comes first
+    metrics = [name for name in ordered if name != "loss"][:_MAX_SCORES]
+    lines, before = [], 0
+    for step, epoch, loss in zip(curve.steps, curve.epochs, curve.losses, strict=True):
+        since = losses[(steps > before) & (steps <= step) & np.isfinite(losses)]
+        scores, mean = run.validation_scores.get(step, {}), float(since.mean()) if len(since) else None
+        numbers = [(epoch, ".2f"), *((value, ".4f") for value in (mean, loss, *map(scores.get, metrics)))]
+        lines.append((TableCell(f"{step:,}", step), *(_cell(run, *number, "events: evaluation") for number in numbers)))
+        before = step
+    columns: list[Heading] = [
+        "Step", "Epoch", "Mean training loss since the last evaluation", "Validation loss",
+        *((metric_name(name), name) for name in metrics),
+    ]  # fmt: skip
+    marked = [at for at, step in enumerate(curve.steps) if step == run.summary.kept_step]
+    note = ["In bold: the kept model."] * bool(marked)
+    if lines:
+        title = f"Evaluations of {run.name}"
+        yield make_table(f"evaluations{suffix}", title, columns, lines, 0, note, marked, is_closed=True)
+
+
+def confusion_table(run: RunRecord, suffix: str) -> Table | str:
+    """Return the confusion matrix of test, else of validation; of many classes the most frequent confusions."""
+    by_split = {split: read_confusion(run.summary.confusion.get(split)) for split in ("test", "validation")}
+    split, matrix = next(((split, matrix) for split, matrix in by_split.items() if matrix is not None), ("", None))
+    if matrix is None:
+        return f"No confusion matrix: the record of {run.name} has none."
+    classes, key = range(matrix.num_classes), f"confusion{suffix}"
+    names = run.labels if len(run.labels) == len(classes) else [str(number) for number in classes]
+    if len(classes) <= MAX_CLASSES:
+
+        def cell(true: int, predicted: int) -> TableCell:
+            count, total = matrix.counts.get((true, predicted), 0), matrix.row_sums.get(true, 0)
+            source = f"summary.confusion.{split}, {names[true]} predicted as {names[predicted]}"
+            return TableCell(f"{count:,}", count, (run.name,), source, share=count / total if total else 0.0)
+
+        rows: list[Row] = [[names[true], *(cell(true, predicted) for predicted in classes)] for true in classes]
+        note = f"Lines: true classes; columns: predicted classes. {sum(matrix.counts.values()):,} rows."
+        return make_table(key, f"Confusion matrix of {run.name} on {split}", ("True class", *names), rows, 1, (note,))
+    lines: list[Row] = []
+    for true, predicted, count in matrix.confused[:_MAX_CONFUSIONS]:
+        figures = ((count, ","), (count / matrix.row_sums[true], ".1%"))
+        cells = (_cell(run, value, form, f"summary.confusion.{split}") for value, form in figures)
+        lines.append((names[true], names[predicted], *cells))
+    columns = ("True class", "Predicted class", "Rows", "Share of the true class")
+    note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
+    return make_table(key, f"Most frequent confusions of {run.name} on {split}", columns, lines, 2, (note,))
+
+
+def profile_table(run: RunRecord, suffix: str) -> Iterator[Table]:
+    """Yield the operators that take most time in the steps under the profiler."""
+    found = run.summary.profile
+    if not found.num_steps or not found.operators:
+        return
+    wall, host, device = (
+        format_number(value, 3) for value in (found.wall_ms_per_step, found.host_ms_per_step, found.device_ms_per_step)
+    )
+    note = f"{found.num_steps:g} steps under the profiler, {wall} ms each (more than without it); host {host} ms"
+    if device != NOT_AVAILABLE:
+        note += f"; device {device} ms, idle {format_share(found.idle_share)}"
+    note += f". Trace of the first rank: {run.folder / found.trace}." if found.trace else "."
+    columns = _OF_OPERATORS | ({"self_device_ms": "Device (ms a step)"} if found.kernels else {})
+    lines: list[Row] = []
+    for row in found.operators:
+        totals = [number_in(row.get(field)) for field in columns]
+        means = [None if total is None else total / found.num_steps for total in totals]
+        source = "summary.profile.operators over the profiled steps"
+        lines.append([str(row.get("name")), *(_cell(run, mean, ",.3f", source) for mean in means)])
+    heads = (("Operator", "name"), *((label, f"{field}_per_step") for field, label in columns.items()))
+    title = f"Operators of {run.name} that take most time"
+    yield make_table(f"operators{suffix}", title, heads, lines, 1, (note,))
+
+
+def settings_table(differences: Sequence[Difference], runs: Sequence[RunRecord]) -> Table:
+    """Return the configuration keys whose values differ."""
+    rows: list[Row] = [
+        [
+            item.key,
+            *(TableCell(setting_text(item, run.name), None, (run.name,), f"run.config.{item.key}") for run in runs),
+        ]
+        for item in differences
+    ]
+    notes = () if rows else ("The resolved configurations are equal but for the names of the runs.",)
+    columns: list[Heading] = [("Setting", "setting"), *(run.name for run in runs)]
+    return make_table("settings", "Settings that differ", columns, rows, len(columns), notes)
+
+
+MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
+_MAX_NOTES = 60
+_HOW_MEASURED = (
+    "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
+    "without padding. A phase is its total time, averaged over the ranks, divided by the number of measured steps; the "
+    "five phases sum to the mean step."
+)
+
+
+def make(
+    runs: Sequence[Path], out: Path | None, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (),
+    price: float | None = None, margins: Mapping[str, Margin] | None = None, wanted: Collection[str] = (),
+) -> Report:  # fmt: skip
+    """Compare finished runs, and write the report if a folder is given; see `paratune.report` for the arguments.
+
+    A `baseline` that is not in `runs` is shown first; `margins` are those of `judge`, and `wanted` files for a paper
+    are "latex" or "figures".
+    """
+    if out is not None:
+        check_folder(out, list(FILES))
+    folders = list(runs)
+    if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
+        folders.insert(0, baseline)
+    report = build_report(read_runs(folders), baseline, targets, price, margins)
+    if out is None:
+        return report
+    files = {**document_files(run_document(report), wanted=wanted), CSV: runs_csv(report)}
+    texts = {REPRODUCE: reproduction_texts(report.runs)}
+    return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
+
+
+def runs_csv(report: Report) -> str:
+    """Return a line for each run and a column for each figure, its unit last in the name; unknown values are empty."""
+    columns = [[run.name for run in report.runs], [str(run.folder) for run in report.runs]]
+    columns += [[cell.value for cell in row.cells] for row in report.rows]
+    return csv_lines([["run", "folder", *(row.key for row in report.rows)], *zip(*columns, strict=True)])
+
+
+def run_document(report: Report) -> ReportDocument:
+    """Return the contents of a report of runs; reads the predictions of regressions, draws nothing yet."""
+    notices = []
+    if len(report.runs) > 1:
+        same = report.sameness
+        machine = "; ".join(item.label for item in report.differences if item.key.startswith("machine."))
+        others = f" These also differ and change times: {machine}." if machine else ""
+        notices.append(Notice(same.sentence + others, is_warning=same.verdict in ("different", "unknown")))
+    if report.unfinished:
+        runs = "; ".join(f"{run.name} ({run.folder}): {run.reason}" for run in report.unfinished)
+        notices.append(Notice(f"These runs are not finished and are not in the report: {runs}."))
+    tasks, models, sources = (
+        ", ".join(dict.fromkeys(value_text(run.get(source)) for run in report.runs))
+        for source in ("run.task.kind", "run.model.name", "run.data.train.source")
+    )
+    source = f"the records of {listing([run.name for run in report.runs])}"
+    about = "Nothing was measured again. In index.html, point at a cell to see its run and record."
+    return ReportDocument(
+        title=f"Run {report.runs[0].name}" if len(report.runs) == 1 else f"{len(report.runs)} runs compared",
+        lead=(f"{tasks.capitalize()}: {models} trained on {sources}.",),
+        sections=shown_sections(list(_sections(report))),
+        footer=f"{made_by(source)} {about}",
+        notices=tuple(notices),
+    )
+
+
+def _sections(report: Report) -> Iterator[ReportSection]:
+    """Yield all sections, empty ones without parts; only the first runs have figures and tables of their own."""
+    runs = report.runs[:MAX_RUNS]
+    suffixed = [(run, f"-{number}" if len(runs) > 1 else "") for number, run in enumerate(runs, start=1)]
+    statements = run_statements(report.verdicts)
+    summary: list[Part] = [StatementBox(statements)] if statements else []
+    summary += [main_table(report.systems)] if len(report.runs) > 1 else []
+    yield ReportSection("summary", "Summary", tuple(summary))
+    yield verdict_section(report.verdicts, report.verdict_notes)
+    comparison = comparison_table(report, runs)
+    limit = f" The first {len(runs)} of {len(report.runs):,} runs." if len(runs) < len(report.runs) else ""
+    yield ReportSection("comparison", comparison.title, (comparison, *_drawings(runs), _HOW_MEASURED + limit))
+    if len(runs) > 1:
+        yield ReportSection("settings", "Settings that differ", (settings_table(report.differences, runs),))
+    certificates = tuple(certificates_table(report.certificates, len(report.runs)))
+    yield ReportSection("certificates", "Certificates", certificates)
+    quality = tuple(_quality(suffixed))
+    yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
+    base = next((run for run in report.runs if run.name == report.baseline), runs[0])
+    groups = [(member.label, member.runs) for member in report.systems.measured]
+    notes = [*report.notes[:_MAX_NOTES]]
+    notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
+    sections: dict[str, tuple[str, Iterable[Part]]] = {
+        "configurations": ("Configurations", [configurations_table(report.systems)] if report.verdicts else []),
+        "loss": ("Evaluations", (table for run, end in suffixed for table in evaluations_table(run, end))),
+        "over_steps": (OVER_STEPS, step_drawings(groups, reference_batch_of(base))),
+        "profile": ("Profiler", (table for run, end in suffixed for table in profile_table(run, end))),
+        SLICES: (SLICES_HEADING, slice_tables([(run.name, (run,)) for run in runs])),
+        "machine": ("Systems, models and software", machine_tables(report.systems)),
+        REPRODUCE: (REPRODUCE_HEADING, reproduction(runs, report.runs)),
+        "notes": ("Notes", [Remarks(tuple(notes))] if notes else []),
+    }  # fmt: skip
+    for key, (title, parts) in sections.items():
+        yield ReportSection(key, title, tuple(parts), is_short=False)
+
+
+def _drawings(runs: Sequence[RunRecord]) -> Iterator[Drawing]:
+    """Yield the loss curves of each task and the phases of a step, if a run has steps."""
+    with_steps = [run for run in runs if run.summary.num_steps]
+    by_task = sorted(grouped((run.task, run) for run in with_steps).items())
+    styles = {run.name: position for position, run in enumerate(runs)}
+    for number, (_, of_task) in enumerate(by_task, start=1):
+        key, positions = "loss" if len(by_task) == 1 else f"loss-{number}", [styles[run.name] for run in of_task]
+        yield losses(key, f"Loss curves: {names_of(of_task)}", {run.name: [run] for run in of_task}, positions)
+    if with_steps:
+        yield phase_bars(with_steps)
+
+
+def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
+    """Yield confusion matrices and predicted against actual values; probes predict nothing."""
+    scored = [(run, end) for run, end in suffixed if not run.is_probe]
+    found = {run.name: read_predictions(run) for run, _ in scored if run.task == "regression"}
+    known = {name: values for name, values in found.items() if not isinstance(values, str)}
+    drawings = dict(zip(known, prediction_figures(known), strict=True))
+    for run, end in scored:
+        if run.name in known:
+            yield drawings[run.name]
+        else:
+            reason = found.get(run.name)
+            yield reason if isinstance(reason, str) else confusion_table(run, end)

@@ -1,1 +1,0 @@
-"""The report of runs: `paratune report RUN...`."""
