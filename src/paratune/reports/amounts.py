@@ -72,8 +72,7 @@ def measured_samples(run: RunRecord) -> float | None:
     return None if steps is None or size is None else steps * size
 
 
-_MOST_DIGITS = 1e15
-"""Larger values have an exponent."""
+_MOST_DIGITS = 1e15  # larger values have an exponent
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ class Comparison:
     """Configurations with their verdicts."""
 
     systems: Systems
-    effects: tuple[AxisEffects, ...]
-    """Main effects of the axes of a matrix; empty with fewer than two axes."""
+    effects: tuple[AxisEffects, ...]  # main effects of the axes of a matrix; empty with fewer than two axes
     unfinished: tuple[Unfinished, ...]
     certificates: tuple[Certificate, ...]
     notes: tuple[str, ...]

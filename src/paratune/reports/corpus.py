@@ -25,8 +25,7 @@ GROUPS = {
     "by_split": ("Splits", "Split"),
 }
 """Groups of documents by their key in the figures: title of the table, and heading of its first column."""
-MAX_CHARACTERS = 700
-"""Shown characters of a text."""
+MAX_CHARACTERS = 700  # shown characters of a text
 _MOST_REASONS = 12
 _DROPPED = ("Dropped", "num_dropped")
 

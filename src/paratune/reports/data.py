@@ -35,16 +35,14 @@ from paratune.reports.text import shorten
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-MAX_GROUPS = 12
-"""Figures by group are left out when `data.figures.by` has more values than this."""
+MAX_GROUPS = 12  # figures by group are left out when `data.figures.by` has more values than this
 _MAX_BARS = 40
 _MAX_POINTS = 2000
 _MAX_NUMERIC = 14
 _MAX_WORDS = 100
 _WORD = re.compile(r"[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*")
 _SMALLEST, _LARGEST = 7.5, 46.0
-_MARGIN, _GAP = 8.0, 4.0
-"""Sizes of the words of a cloud, and distances around all words and between two, in points."""
+_MARGIN, _GAP = 8.0, 4.0  # sizes of the words of a cloud, and distances around all words and between two, in points
 
 
 @dataclass(frozen=True)

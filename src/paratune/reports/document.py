@@ -9,8 +9,7 @@ from paratune.base.units import NOT_AVAILABLE
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.tables.table import Table
 
-STRONG = 0.4
-"""Strength from which a word of a `MarkedText` has a sign beside it."""
+STRONG = 0.4  # strength from which a word of a `MarkedText` has a sign beside it
 
 
 def signed(value: float | None) -> str:

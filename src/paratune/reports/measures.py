@@ -20,8 +20,7 @@ from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.verdicts.order import load_by_others
 from paratune.verdicts.speeds import efficiency_of, noise_kind, reference_batch_of
 
-ARROW = " → "
-"""Separates the values of consecutive sessions."""
+ARROW = " → "  # separates the values of consecutive sessions
 Unit = Literal[
     "s", "ms", "bytes", "rate", "share", "score", "joules", "watts", "flops", "hours", "price", "count", "number",
     "factor", "percent", "text",

@@ -40,10 +40,8 @@ class Candidate(Configuration):
     For each seed one, or several that differ only in how they train.
     """
 
-    num_left_out: int = 0
-    """Seeds that other candidates have, and that are excluded or cannot run here."""
-    seeds: tuple[str, ...] = ()
-    """Labels of the axes of seeds."""
+    num_left_out: int = 0  # seeds that other candidates have, and that are excluded or cannot run here
+    seeds: tuple[str, ...] = ()  # labels of the axes of seeds
 
     @cached_property
     def by_seed(self) -> Mapping[str, list[CellRun]]:
@@ -69,24 +67,19 @@ class Candidate(Configuration):
 class CandidateGroup:
     """Candidates from which one is chosen."""
 
-    values: Mapping[str, str]
-    """Values of the axes in `select_per`."""
+    values: Mapping[str, str]  # values of the axes in `select_per`
     task: str
     metric: str
-    metrics: tuple[str, ...]
-    """Metrics that tables show."""
+    metrics: tuple[str, ...]  # metrics that tables show
     candidates: tuple[Candidate, ...]
     chosen: Candidate | None
-    remarks: tuple[str, ...]
-    """Remarks on the choice."""
+    remarks: tuple[str, ...]  # remarks on the choice
     compared: tuple[tuple[Candidate, MeasureComparison], ...] = ()
     """Each other candidate that has all of its runs, compared with the chosen one in the metric on validation."""
-    not_chosen_among: tuple[str, ...] = ()
-    """Labels of axes that do not change what is trained."""
+    not_chosen_among: tuple[str, ...] = ()  # labels of axes that do not change what is trained
     constant: float | None = None
     """Validation score of a constant prediction by the metric; None when it is not recorded."""
-    predicts: str | None = None
-    """What the constant prediction is, such as the majority class."""
+    predicts: str | None = None  # what the constant prediction is, such as the majority class
 
     @property
     def tied(self) -> tuple[Candidate, ...]:
@@ -116,20 +109,14 @@ class SweepReport(Systems):
     folder: Path
     groups: tuple[CandidateGroup, ...]
     files: tuple[Path, ...] = ()
-    verdict_notes: tuple[str, ...] = ()
-    """Remarks on configurations without a verdict."""
-    effects: tuple[AxisEffects, ...] = ()
-    """Main effects of the axes; empty with fewer than two axes."""
-    targets: tuple[ScoreTarget, ...] = ()
-    """Scores; the report shows when configurations reached them."""
-    layout: str | None = None
-    """Name of the study in whose layout a table is added."""
+    verdict_notes: tuple[str, ...] = ()  # remarks on configurations without a verdict
+    effects: tuple[AxisEffects, ...] = ()  # main effects of the axes; empty with fewer than two axes
+    targets: tuple[ScoreTarget, ...] = ()  # scores; the report shows when configurations reached them
+    layout: str | None = None  # name of the study in whose layout a table is added
     plan: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Planned figures of the cells by name, from `paratune plan`; empty when no plan was given."""
-    sections: tuple[ReportSection, ...] = ()
-    """Sections of the report; empty before a format needs them."""
-    joined: tuple[SweepRecord, ...] = ()
-    """Records of each of several matrices; empty for a single one."""
+    sections: tuple[ReportSection, ...] = ()  # sections of the report; empty before a format needs them
+    joined: tuple[SweepRecord, ...] = ()  # records of each of several matrices; empty for a single one
 
     @property
     def matrices(self) -> tuple[SweepRecord, ...]:
@@ -319,8 +306,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     return tied[0], remarks
 
 
-_OTHERS = "Others"
-"""Heading of the values that are in no group of the matrix."""
+_OTHERS = "Others"  # heading of the values that are in no group of the matrix
 
 
 def missing_table(report: SweepReport) -> Iterator[Table]:

@@ -20,10 +20,8 @@ from paratune.reports.tables.latex import latex_table
 from paratune.reports.text import GENERATOR
 
 PAGE, PDF, CSV = "index.html", "report.pdf", "table.csv"
-MARKER = "report.json"
-"""A folder whose report.json has our name contains a report that may be replaced."""
-FILES: Sequence[str] = (PAGE, PDF, CSV, MARKER)
-"""Files that a folder with an earlier report has."""
+MARKER = "report.json"  # a folder whose report.json has our name contains a report that may be replaced
+FILES: Sequence[str] = (PAGE, PDF, CSV, MARKER)  # files that a folder with an earlier report has
 LATEX, FIGURES = "latex", canvas.FOLDER
 """Files for a paper, which are written only if they are wanted: LaTeX tables, and figures as SVG."""
 _OURS = re.compile(

@@ -130,21 +130,14 @@ def _leading(label: str, found: Sequence[Standing], better: str, not_behind: str
     return Statement(label, text, is_good, "verdicts")
 
 
-MAX_SENTENCES = 4
-"""Sentences on one subject; of more, a last one has the number."""
+MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
 TRUST = "Can this be trusted?"
-WIDE_DRIFT = 0.1
-"""Change of the speed: an interval that goes further excludes no drift that matters."""
-Result = tuple[str, bool | None]
-"""Text of a statement, and whether it is good."""
-SMALL_CONTROL = 0.02
-"""Difference of speed within which configurations count as equal by default."""
-HIGH_LOAD = 0.1
-"""Share of all cores: other programs that use more make the times of a run longer."""
-LEAST_OWN_SHARE = 0.5
-"""Of the cores for which a run has threads: one that uses less waits."""
-ENOUGH_SEEDS = 3
-"""Seeds of a configuration from which an interval over them is of use."""
+WIDE_DRIFT = 0.1  # change of the speed: an interval that goes further excludes no drift that matters
+Result = tuple[str, bool | None]  # text of a statement, and whether it is good
+SMALL_CONTROL = 0.02  # difference of speed within which configurations count as equal by default
+HIGH_LOAD = 0.1  # share of all cores: other programs that use more make the times of a run longer
+LEAST_OWN_SHARE = 0.5  # of the cores for which a run has threads: one that uses less waits
+ENOUGH_SEEDS = 3  # seeds of a configuration from which an interval over them is of use
 
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:

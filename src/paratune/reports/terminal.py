@@ -89,8 +89,7 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
 Part = Table | Text | Padding
 Parts = Iterator[Part]
 _STYLES = {True: "green", False: "red", None: ""}
-_MAX_LINES = 8
-"""Configurations, differing settings or reasons; the files have all."""
+_MAX_LINES = 8  # configurations, differing settings or reasons; the files have all
 
 
 def terminal_runs(report: Report) -> TerminalParts:

@@ -13,8 +13,7 @@ from typing import Any
 
 from paratune.base.text import plain
 
-GENERATOR = "paratune report"
-"""Name that the files of reports carry."""
+GENERATOR = "paratune report"  # name that the files of reports carry
 
 
 def shorten(value: Any, width: int) -> str:

@@ -19,8 +19,7 @@ INK, MUTED, RULE = "#111213", "#666768", "#dddedf"
 RUN_COLOURS = ("#0072b2", "#d55e00", "#12a07a", "#4b1d6b", "#5f3a00", "#d0749f")
 ON_PHASE = "#121314"
 FOLDER = "figures"
-WIDTH = 7.0
-"""Inches."""
+WIDTH = 7.0  # inches
 _LEGEND_WIDTH, _LEGEND_ROOM = 40, 100
 """Characters of a name in a legend, and of small print that fit next to each other in a figure."""
 _CSS = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", ON_PHASE: "#111"}
@@ -52,8 +51,7 @@ class Hovers(dict[str, str]):
         return gid
 
 
-Draw = Callable[[Any, Hovers], None]
-"""Draws on axes or on a figure, and adds tooltips."""
+Draw = Callable[[Any, Hovers], None]  # draws on axes or on a figure, and adds tooltips
 
 
 @dataclass(frozen=True)

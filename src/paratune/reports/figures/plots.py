@@ -17,11 +17,9 @@ from paratune.reports.text import shorten
 
 Numbers = Sequence[float] | npt.NDArray[Any]
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
-NAME_WIDTH = 42
-"""Characters of the name of a row."""
+NAME_WIDTH = 42  # characters of the name of a row
 _MAX_POINTS = 800
-_MAX_NUMBERED = 24
-"""Figures with more bars have no numbers in them."""
+_MAX_NUMBERED = 24  # figures with more bars have no numbers in them
 _BAR, _BARS, _REST = 0.3, 7.2, 0.85
 """Heights in inches: of a row, of all rows at most, and of the rest; a figure fits on a page of the PDF."""
 

@@ -53,13 +53,10 @@ def is_devices(key: str) -> bool:
 class Scaling:
     """Configurations that differ in their number of devices, under one rule for the batch."""
 
-    rule: str
-    """strong: equal total batch; weak: equal batch per device."""
-    where: str
-    """Values that all members share and other configurations do not; empty if there are none."""
+    rule: str  # strong: equal total batch; weak: equal batch per device
+    where: str  # values that all members share and other configurations do not; empty if there are none
     members: tuple[Configuration, ...]
-    batch: float
-    """Samples a step of all devices (strong), or of each device (weak)."""
+    batch: float  # samples a step of all devices (strong), or of each device (weak)
 
 
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
@@ -284,8 +281,7 @@ def goodput(systems: Systems, configuration: Configuration) -> Amount:
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
 
-LabelColumn = tuple[Column, Sequence[TableCell]]
-"""A column: its heading and its cells."""
+LabelColumn = tuple[Column, Sequence[TableCell]]  # a column: its heading and its cells
 
 
 def build(

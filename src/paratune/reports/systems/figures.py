@@ -197,10 +197,8 @@ def names_of(runs: Sequence[RunRecord]) -> str:
 
 
 OVER_STEPS = "Speed and efficiency over the steps"
-NUM_BINS = 40
-"""Points of a line at most; each covers the same number of steps."""
-NOISE_WINDOW = 20
-"""Sampled steps over which a noise scale is estimated: one bin may have too few."""
+NUM_BINS = 40  # points of a line at most; each covers the same number of steps
+NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
 PANELS = {
     "utilisation": "Utilisation (%)",
     "throughput": "Throughput (samples/s)",

@@ -20,12 +20,9 @@ from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
 UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")
-MAX_JUDGED = 24
-"""Configurations with a verdict; of more only the fastest have one."""
-MAX_RUNS = 240
-"""Runs whose predictions are read."""
-MAX_SCORES = 2
-"""Panels of scores in a figure, next to that of speed."""
+MAX_JUDGED = 24  # configurations with a verdict; of more only the fastest have one
+MAX_RUNS = 240  # runs whose predictions are read
+MAX_SCORES = 2  # panels of scores in a figure, next to that of speed
 BETTER = Key("better", RUN_COLOURS[0], marker="o")
 WORSE = Key("worse", RUN_COLOURS[1], marker="s")
 EQUAL = Key("equal within the margin", RUN_COLOURS[2], marker="D")
@@ -74,8 +71,7 @@ def group_of(configuration: Configuration) -> verdicts.Group:
 class AxisEffects:
     """The main effects within one combination of the axes in `select_per`."""
 
-    title: str
-    """Values of these axes; empty where there are none."""
+    title: str  # values of these axes; empty where there are none
     effects: tuple[FactorEffect, ...]
     task: str
 

@@ -26,13 +26,11 @@ class StudyLayout:
     """The layout of the tables of a study."""
 
     title: str
-    figures: Mapping[str, tuple[str, Scale]]
-    """Label and unit of the study, by key of the measure."""
+    figures: Mapping[str, tuple[str, Scale]]  # label and unit of the study, by key of the measure
     splits: tuple[str, ...] = ()
     """Splits whose headline scores follow the figures; the validation set where runs have no others."""
     has_configurations_in_columns: bool = False
-    compares: bool = False
-    """Whether each figure has its change against the baseline in per cent, with an arrow."""
+    compares: bool = False  # whether each figure has its change against the baseline in per cent, with an arrow
 
 
 LAYOUTS: Mapping[str, StudyLayout] = {

@@ -34,10 +34,8 @@ class CellRun:
 
     cell: CellRecord
     folder: Path
-    record: RunRecord | None = None
-    """Record without events; None for an unfinished or unreadable run."""
-    reason: str | None = None
-    """Reason why there is no record."""
+    record: RunRecord | None = None  # record without events; None for an unfinished or unreadable run
+    reason: str | None = None  # reason why there is no record
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float | None]]:
@@ -71,14 +69,10 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
 class Configuration:
     """A configuration of a matrix."""
 
-    label: str
-    """Name in tables and figures."""
-    values: Mapping[str, str]
-    """Name of its value on each axis except seeds, by label of the axis."""
-    cell_runs: tuple[CellRun, ...]
-    """Runs of all seeds and repeats."""
-    settings: Mapping[str, Any]
-    """Its values of all keys that the axes vary, by dotted key."""
+    label: str  # name in tables and figures
+    values: Mapping[str, str]  # name of its value on each axis except seeds, by label of the axis
+    cell_runs: tuple[CellRun, ...]  # runs of all seeds and repeats
+    settings: Mapping[str, Any]  # its values of all keys that the axes vary, by dotted key
 
     @cached_property
     def runs(self) -> tuple[RunRecord, ...]:
@@ -174,8 +168,7 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
     return keys
 
 
-MAX_BARS = 30
-"""Figures with bars show at most so many configurations."""
+MAX_BARS = 30  # figures with bars show at most so many configurations
 _Found = TypeVar("_Found")
 
 
@@ -184,10 +177,8 @@ class Systems:
     """The configurations of a matrix with their runs."""
 
     record: SweepRecord
-    cell_runs: tuple[CellRun, ...]
-    """The run of each cell."""
-    verdicts: tuple[Verdict, ...] = ()
-    """Verdicts on the configurations, whose changes tables show too."""
+    cell_runs: tuple[CellRun, ...]  # the run of each cell
+    verdicts: tuple[Verdict, ...] = ()  # verdicts on the configurations, whose changes tables show too
     prices: Mapping[str, float | None] = field(default_factory=dict)
     """Prices of a device-hour of several matrices, by their names."""
     allowed: frozenset[str] = frozenset()

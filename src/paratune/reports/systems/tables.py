@@ -46,10 +46,8 @@ from paratune.reports.text import shorten, shorten_all
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.words import change_words, signed_interval_words
 
-MAX_BESIDE = 3
-"""Configurations that are beside each other; more have a line each."""
-MAX_SCORES = 2
-"""Headline scores of a split."""
+MAX_BESIDE = 3  # configurations that are beside each other; more have a line each
+MAX_SCORES = 2  # headline scores of a split
 _ADJUSTED = " *"
 _TIMES = named("train_s", "epoch_s")
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")

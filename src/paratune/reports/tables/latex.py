@@ -11,8 +11,7 @@ from paratune.base.text import plain
 from paratune.reports.tables.table import Table, TableCell
 from paratune.reports.text import GENERATOR
 
-_MAX_LINES = 40
-"""Lines of a table that fits on a page."""
+_MAX_LINES = 40  # lines of a table that fits on a page
 _COLUMN, _WIDE_TEXT = 56, 34
 """Characters that are readable in a column of a page with two columns: a wider table spans both. Columns of text with
 more than the second number are paragraphs."""

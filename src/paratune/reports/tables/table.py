@@ -8,8 +8,7 @@ from typing import Any
 from paratune.base.text import listing
 from paratune.base.units import NOT_AVAILABLE, format_as
 
-CHOSEN = "* "
-"""Prefix of the name of a chosen line."""
+CHOSEN = "* "  # prefix of the name of a chosen line
 
 
 @dataclass(frozen=True)
@@ -182,10 +181,8 @@ class Table:
         return replace(self, columns=tuple(self.columns[at] for at in kept), lines=lines, notes=(*notes, *self.notes))
 
 
-Heading = str | tuple[str, str] | Column
-"""A column: its label, or its label and key, or itself."""
-Row = Sequence[str | TableCell]
-"""The cells of a line, or their texts."""
+Heading = str | tuple[str, str] | Column  # a column: its label, or its label and key, or itself
+Row = Sequence[str | TableCell]  # the cells of a line, or their texts
 
 
 def facts_table(
