@@ -30,7 +30,6 @@ from paratune.reports.document import (
     StatementBox,
     shown_sections,
 )
-from paratune.reports.measures import named
 from paratune.reports.outcomes import (
     CandidateGroup,
     SweepReport,
@@ -43,43 +42,20 @@ from paratune.reports.outcomes import (
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
 from paratune.reports.published import published_tables, read_plan
+from paratune.reports.rows import results, results_csv
 from paratune.reports.runs.read import certificates_table
 from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
 from paratune.reports.statements import TRUST, matrix_statements, trust_statements
+from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
-from paratune.reports.systems.figures import (
-    MAX_LINES,
-    OVER_STEPS,
-    loss_drawings,
-    phase_drawing,
-    scaling_drawings,
-    step_drawings,
-    time_and_memory,
-)
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
 from paratune.reports.systems.layouts import check_layout, layout_tables
 from paratune.reports.systems.model import MATRIX, CellRun, Systems
-from paratune.reports.systems.tables import (
-    SLICES,
-    SLICES_HEADING,
-    configurations_table,
-    machine_tables,
-    phases_table,
-    resources_table,
-    scaling_tables,
-    slice_tables,
-    target_tables,
-)
-from paratune.reports.text import GENERATOR, csv_lines
+from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
-CSV_MEASURES = named(
-    *("train_s", "total_s", "mean_step_ms", "samples_per_s", "tokens_per_s", "peak_memory_largest_bytes"),
-    *("peak_memory_sum_bytes", "utilisation", "mfu", "energy_j", "device_hours"),
-)
-"""Measures of each run in table.csv, in the units of the records."""
 
 
 def matrix_document(report: SweepReport) -> ReportDocument:
@@ -148,10 +124,10 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection("targets", "Time to quality", tuple(target_tables(report, report.targets)))
-        drawings = [time_and_memory(report), *scaling_drawings(report)]
-        yield ReportSection("overview", "Overview", (*drawings, configurations_table(report)))
-        scaling = tuple(scaling_tables(report))
+        yield ReportSection("targets", "Time to quality", tuple(tables.target_tables(report, report.targets)))
+        drawings = [figures.time_and_memory(report), *figures.scaling_drawings(report)]
+        yield ReportSection("overview", "Overview", (*drawings, tables.configurations_table(report)))
+        scaling = tuple(tables.scaling_tables(report))
         is_main = any(len(found.members) > 2 for found in scalings(report.measured))
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
     yield ReportSection("missing", "Missing runs", tuple(missing_table(report)))
@@ -166,47 +142,36 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
 
 def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
     """Yield the phases, and the sections that a page opens on request."""
-    phases: tuple[Part, ...] = (phase_drawing(systems), phases_table(systems))
+    phases: tuple[Part, ...] = (figures.phase_drawing(systems), tables.phases_table(systems))
     yield ReportSection("phases", "Time by phase", phases)
     found, left_out = systems.certificates
     scored = [(member.label, member.scored) for member in systems.measured]
-    members, selection = systems.drawn(systems.measured, MAX_LINES)
+    members, selection = systems.drawn(systems.measured, figures.MAX_LINES)
     groups = [(member.label, member.runs) for member in members]
     base = systems.baseline
     batch = None if base is None else reference_batch_of(base.runs[0])
     sections: dict[str, tuple[str, Iterable[Part]]] = {
-        "over_steps": (OVER_STEPS, step_drawings(groups, batch, selection)),
-        "resources": ("Resources", (resources_table(systems),)),
-        "loss": ("Loss curves", loss_drawings(systems)),
-        SLICES: (SLICES_HEADING, slice_tables(scored)),
+        "over_steps": (figures.OVER_STEPS, figures.step_drawings(groups, batch, selection)),
+        "resources": ("Resources", (tables.resources_table(systems),)),
+        tables.SLICES: (tables.SLICES_HEADING, tables.slice_tables(scored)),
         "certificates": ("Certificates", certificates_table(found, len(systems.runs), left_out)),
-        "machine": ("Systems, models and software", machine_tables(systems)),
+        "machine": ("Systems, models and software", tables.machine_tables(systems)),
     }
     for key, (heading, parts) in sections.items():
         yield ReportSection(key, heading, tuple(parts), is_short=False)
 
 
 def matrix_csv(report: SweepReport) -> str:
-    """Return a line for each run: values of the axes, state, time, speed, memory, and all scores.
-
-    Unknown values are empty.
-    """
-    columns = score_columns(report.cell_runs)
-    labels = [axis.label for axis in report.record.axes]
-    lines: list[list[Any]] = [
-        ["run", "folder", *labels, "num_processes", "task", "kind", "repeat", "state", "chosen", "reason",
-         *(measure.key for measure in CSV_MEASURES), *(f"{split}_{metric}" for split, metric in columns)]
-    ]  # fmt: skip
+    """Return a line for each run: values of the axes, state, all measures, and all scores; unknown values are empty."""
     chosen = {item.cell.name for group in report.groups if group.chosen is not None for item in group.chosen.cell_runs}
+    columns = []
     for item in report.cell_runs:
-        cell, run = item.cell, item.record
-        lines.append(
-            [cell.name, str(item.folder), *(report.shown(label, cell.values[label]) for label in labels),
-             cell.num_processes, cell.task, cell.kind, cell.repeat, cell.state, int(cell.name in chosen),
-             item.reason, *(None if run is None else measure.of(run) for measure in CSV_MEASURES),
-             *(item.score(*column) for column in columns)]
-        )  # fmt: skip
-    return csv_lines(lines)
+        cell = item.cell
+        axes = {axis.label: report.shown(axis.label, cell.values[axis.label]) for axis in report.record.axes}
+        own = {name: getattr(cell, name) for name in ("num_processes", "task", "kind", "repeat", "state")}
+        more = {"chosen": int(cell.name in chosen), "reason": item.reason}
+        columns.append({"run": cell.name, "folder": str(item.folder), **axes, **own, **more})
+    return results_csv(results({item.cell.name: item.record for item in report.cell_runs}, columns))
 
 
 def score_columns(cell_runs: Sequence[CellRun]) -> list[tuple[str, str]]:

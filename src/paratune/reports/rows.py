@@ -20,6 +20,7 @@ from paratune.reports.measures import (
     score_measures,
 )
 from paratune.reports.tables.table import TableCell
+from paratune.reports.text import csv_lines
 
 TARGETS_GROUP = "Time to quality"
 
@@ -183,22 +184,33 @@ def build_rows(
     return tuple(row_of(measure, runs) for measure in sorted(measures, key=lambda item: groups.index(item.group)))
 
 
-def results_frame(
+def results(
     runs: Mapping[str, RunRecord | None], columns: Sequence[Mapping[str, Any]] | None = None
-) -> "pandas.DataFrame":
-    """Return a line for each run with all measures, in the units of their names; unknown values are missing.
+) -> list[dict[str, Any]]:
+    """Return a line for each run with all measures, in the units of their names; unknown values are None.
 
     `runs` has the records by name, None for a run without one. `columns` has those of each run that come first, such as
     the values of axes; they replace measures of their name.
     """
-    import pandas as pd
-
     found = [run for run in runs.values() if run is not None]
     measures = [*MEASURES.values(), *score_measures(found), *constant_measures(found)]
     given = columns if columns is not None else [{} for _ in runs]
-    rows = [
+    return [
         {**own, **{measure.key: run and measure.of(run) for measure in measures if measure.key not in own}}
         for own, run in zip(given, runs.values(), strict=True)
     ]
+
+
+def results_frame(
+    runs: Mapping[str, RunRecord | None], columns: Sequence[Mapping[str, Any]] | None = None
+) -> "pandas.DataFrame":
+    """Return `results` as a table."""
+    import pandas as pd
+
     # Whole numbers stay whole beside missing values.
-    return pd.DataFrame(rows, index=pd.Index(runs, name="run")).convert_dtypes()
+    return pd.DataFrame(results(runs, columns), index=pd.Index(runs, name="run")).convert_dtypes()
+
+
+def results_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return lines with the same columns as CSV, the units last in their names; unknown values are empty."""
+    return csv_lines([lines[0].keys(), *(line.values() for line in lines)] if lines else [])

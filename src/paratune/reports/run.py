@@ -7,8 +7,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE, format_as, format_count, format_number, format_share
@@ -16,15 +14,14 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.confusion import read_confusion
-from paratune.records.evaluations import ordered_scores
 from paratune.records.finished import RunRecord, number_in, rank_memory
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures.canvas import Drawing
-from paratune.reports.measures import metric_name, not_better_than_constant, over_sessions, unknown_reasons
+from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
-from paratune.reports.rows import ReportRow, build_rows
+from paratune.reports.rows import ReportRow, build_rows, results_csv
 from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, certificates_table, read_runs
 from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
@@ -37,27 +34,11 @@ from paratune.reports.runs.sameness import (
     setting_text,
 )
 from paratune.reports.statements import run_statements
-from paratune.reports.systems.figures import (
-    OVER_STEPS,
-    losses,
-    names_of,
-    phase_bars,
-    prediction_figures,
-    read_predictions,
-    step_drawings,
-)
+from paratune.reports.systems import figures, tables
 from paratune.reports.systems.judging import judged, verdict_section
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.tables import (
-    SLICES,
-    SLICES_HEADING,
-    configurations_table,
-    machine_tables,
-    main_table,
-    slice_tables,
-)
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
-from paratune.reports.text import GENERATOR, csv_lines
+from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin, Verdict
 from paratune.verdicts.rates import reference_batch_of
 
@@ -284,31 +265,6 @@ def _cell(run: RunRecord, value: float | None, form: str, source: str) -> TableC
     return TableCell(format_as(value, form).replace("-", "−"), value, (run.name,), source)
 
 
-def evaluations_table(run: RunRecord, suffix: str) -> Iterator[Table]:
-    """Yield losses and scores of each evaluation, the kept one in bold."""
-    steps, losses = np.array(run.train.steps), np.array(run.train.losses, dtype=np.float64)
-    curve = run.validation
-    known = {name: score for scores in run.validation_scores.values() for name, score in scores.items()}
-    ordered = ordered_scores(known, run.summary.best.metric)  # the metric that selects the model comes first
-    metrics = [name for name in ordered if name != "loss"][:_MAX_SCORES]
-    lines, before = [], 0
-    for step, epoch, loss in zip(curve.steps, curve.epochs, curve.losses, strict=True):
-        since = losses[(steps > before) & (steps <= step) & np.isfinite(losses)]
-        scores, mean = run.validation_scores.get(step, {}), float(since.mean()) if len(since) else None
-        numbers = [(epoch, ".2f"), *((value, ".4f") for value in (mean, loss, *map(scores.get, metrics)))]
-        lines.append((TableCell(f"{step:,}", step), *(_cell(run, *number, "events: evaluation") for number in numbers)))
-        before = step
-    columns: list[Heading] = [
-        "Step", "Epoch", "Mean training loss since the last evaluation", "Validation loss",
-        *((metric_name(name), name) for name in metrics),
-    ]  # fmt: skip
-    marked = [at for at, step in enumerate(curve.steps) if step == run.summary.kept_step]
-    note = ["In bold: the kept model."] * bool(marked)
-    if lines:
-        title = f"Evaluations of {run.name}"
-        yield make_table(f"evaluations{suffix}", title, columns, lines, 0, note, marked, is_closed=True)
-
-
 def confusion_table(run: RunRecord, suffix: str) -> Table | str:
     """Return the confusion matrix of test, else of validation; of many classes the most frequent confusions."""
     by_split = {split: read_confusion(run.summary.confusion.get(split)) for split in ("test", "validation")}
@@ -401,16 +357,13 @@ def make(
     report = build_report(read_runs(folders), baseline, targets, price, margins)
     if out is None:
         return report
-    files = {**document_files(run_document(report), wanted=wanted), CSV: runs_csv(report)}
+    lines = [
+        {"run": run.name, "folder": str(run.folder), **{row.key: row.cells[at].value for row in report.rows}}
+        for at, run in enumerate(report.runs)
+    ]
+    files = {**document_files(run_document(report), wanted=wanted), CSV: results_csv(lines)}
     texts = {REPRODUCE: reproduction_texts(report.runs)}
     return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
-
-
-def runs_csv(report: Report) -> str:
-    """Return a line for each run and a column for each figure, its unit last in the name; unknown values are empty."""
-    columns = [[run.name for run in report.runs], [str(run.folder) for run in report.runs]]
-    columns += [[cell.value for cell in row.cells] for row in report.rows]
-    return csv_lines([["run", "folder", *(row.key for row in report.rows)], *zip(*columns, strict=True)])
 
 
 def run_document(report: Report) -> ReportDocument:
@@ -445,29 +398,30 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     suffixed = [(run, f"-{number}" if len(runs) > 1 else "") for number, run in enumerate(runs, start=1)]
     statements = run_statements(report.verdicts)
     summary: list[Part] = [StatementBox(statements)] if statements else []
-    summary += [main_table(report.systems)] if len(report.runs) > 1 else []
+    summary += [tables.main_table(report.systems)] if len(report.runs) > 1 else []
     yield ReportSection("summary", "Summary", tuple(summary))
     yield verdict_section(report.verdicts, report.verdict_notes)
     comparison = comparison_table(report, runs)
+    base = next((run for run in report.runs if run.name == report.baseline), runs[0])
+    groups = [(member.label, member.runs) for member in report.systems.measured]
+    drawings = [*figures.step_drawings(groups, reference_batch_of(base))]
+    if any(run.summary.num_steps for run in runs):
+        drawings.append(figures.phase_drawing(report.systems, per_step=True))
     limit = f" The first {len(runs)} of {len(report.runs):,} runs." if len(runs) < len(report.runs) else ""
-    yield ReportSection("comparison", comparison.title, (comparison, *_drawings(runs), _HOW_MEASURED + limit))
+    yield ReportSection("comparison", comparison.title, (comparison, *drawings, _HOW_MEASURED + limit))
     if len(runs) > 1:
         yield ReportSection("settings", "Settings that differ", (settings_table(report.differences, runs),))
     certificates = tuple(certificates_table(report.certificates, len(report.runs)))
     yield ReportSection("certificates", "Certificates", certificates)
     quality = tuple(_quality(suffixed))
     yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
-    base = next((run for run in report.runs if run.name == report.baseline), runs[0])
-    groups = [(member.label, member.runs) for member in report.systems.measured]
     notes = [*report.notes[:_MAX_NOTES]]
     notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
     sections: dict[str, tuple[str, Iterable[Part]]] = {
-        "configurations": ("Configurations", [configurations_table(report.systems)] if report.verdicts else []),
-        "loss": ("Evaluations", (table for run, end in suffixed for table in evaluations_table(run, end))),
-        "over_steps": (OVER_STEPS, step_drawings(groups, reference_batch_of(base))),
+        "configurations": ("Configurations", [tables.configurations_table(report.systems)] if report.verdicts else []),
         "profile": ("Profiler", (table for run, end in suffixed for table in profile_table(run, end))),
-        SLICES: (SLICES_HEADING, slice_tables([(run.name, (run,)) for run in runs])),
-        "machine": ("Systems, models and software", machine_tables(report.systems)),
+        tables.SLICES: (tables.SLICES_HEADING, tables.slice_tables([(run.name, (run,)) for run in runs])),
+        "machine": ("Systems, models and software", tables.machine_tables(report.systems)),
         REPRODUCE: (REPRODUCE_HEADING, reproduction(runs, report.runs)),
         "notes": ("Notes", [Remarks(tuple(notes))] if notes else []),
     }  # fmt: skip
@@ -475,24 +429,12 @@ def _sections(report: Report) -> Iterator[ReportSection]:
         yield ReportSection(key, title, tuple(parts), is_short=False)
 
 
-def _drawings(runs: Sequence[RunRecord]) -> Iterator[Drawing]:
-    """Yield the loss curves of each task and the phases of a step, if a run has steps."""
-    with_steps = [run for run in runs if run.summary.num_steps]
-    by_task = sorted(grouped((run.task, run) for run in with_steps).items())
-    styles = {run.name: position for position, run in enumerate(runs)}
-    for number, (_, of_task) in enumerate(by_task, start=1):
-        key, positions = "loss" if len(by_task) == 1 else f"loss-{number}", [styles[run.name] for run in of_task]
-        yield losses(key, f"Loss curves: {names_of(of_task)}", {run.name: [run] for run in of_task}, positions)
-    if with_steps:
-        yield phase_bars(with_steps)
-
-
 def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
     """Yield confusion matrices and predicted against actual values; probes predict nothing."""
     scored = [(run, end) for run, end in suffixed if not run.is_probe]
-    found = {run.name: read_predictions(run) for run, _ in scored if run.task == "regression"}
+    found = {run.name: figures.read_predictions(run) for run, _ in scored if run.task == "regression"}
     known = {name: values for name, values in found.items() if not isinstance(values, str)}
-    drawings = dict(zip(known, prediction_figures(known), strict=True))
+    drawings = dict(zip(known, figures.prediction_figures(known), strict=True))
     for run, end in scored:
         if run.name in known:
             yield drawings[run.name]

@@ -15,7 +15,7 @@ from paratune.base.text import plain
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
-from paratune.records.finished import RunRecord, read_record, read_typed, steps_taken, with_curves
+from paratune.records.finished import RunRecord, read_record, read_typed, steps_taken
 from paratune.records.run_folder import trained_fingerprint
 from paratune.records.typed import RunFile
 from paratune.reports.tables.table import Table, TableCell, make_table
@@ -178,7 +178,15 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             given.append(folder)
             continue
         try:
-            found.append(_read_run(folder))
+            found.append(record := _read_run(folder))
+            if isinstance(record, RunRecord):
+                steps = {event.get("step") for event in records.read_events(folder) if event["event"] == "step"}
+                num_steps = steps_taken(record)
+                if num_steps is not None and len(steps) < num_steps:
+                    notes.append(
+                        f"{folder}/{records.events_file(0)} has {len(steps):,} of {num_steps:,.0f} steps: curves of "
+                        "the loss and times to a target show these alone; summary.json covers all steps."
+                    )
         except CheckpointError as error:
             problems += error.faults
     if problems:
@@ -206,7 +214,7 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
         is_form = run.kind == "form"
         reason = "not measured; repeat paratune compress" if is_form else _progress_text(folder, run.plan.num_steps)
         return Unfinished(run.run_id, folder, reason)
-    return with_curves(replace(record, name=run.run_id))
+    return replace(record, name=run.run_id)
 
 
 def _progress_text(folder: Path, planned: float | None) -> str:
@@ -231,18 +239,11 @@ def events_bytes(runs: Iterable[RunRecord]) -> int:
 
 
 def _doubts(runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield notes on copies, which have the same record in another folder, and on event logs that lack steps."""
+    """Yield notes on copies, which have the same record in another folder."""
     for position, run in enumerate(runs):
         earlier = (other for other in runs[:position] if run.run == other.run and run.summary == other.summary)
         if (other := next(earlier, None)) is not None:
             yield f"{run.folder} has the same record as {other.folder}: one run, shown twice."
-    for run in runs:
-        known, num_steps = len(set(run.train.steps)), steps_taken(run)
-        if num_steps is not None and known < num_steps:
-            yield (
-                f"{run.folder}/{records.events_file(0)} has {known:,} of {num_steps:,.0f} steps: curves of the loss "
-                "and times to a target show these alone; summary.json covers all steps."
-            )
 
 
 def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:

@@ -1,4 +1,4 @@
-"""Figures of runs and of configurations: losses, phases, predictions, values over the steps, scaling, time and memory."""
+"""Figures of configurations and of runs: phases, predictions, values over the steps, scaling, time and memory."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,14 +9,14 @@ import numpy as np
 
 from paratune import records
 from paratune.base.grouping import grouped
-from paratune.base.text import listing, plain
+from paratune.base.text import plain
 from paratune.base.units import counted, format_as, format_share
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
-from paratune.records.finished import Curve, RunRecord, number_in, with_curves
+from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import amount_text, decimals, scale_of
-from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Key
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
 from paratune.reports.figures.plots import (
     Bars,
     Line,
@@ -35,7 +35,6 @@ from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_P
 from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
 from paratune.reports.systems.building import Scaling, scaling_efficiency, scalings
 from paratune.reports.systems.model import Systems
-from paratune.reports.text import shorten
 from paratune.verdicts.rates import noise_kind
 from paratune.verdicts.scoring import CannotTell, read_rows
 
@@ -43,77 +42,6 @@ PHASE_COLOURS = {
     "get_batch": "#e3b23c", "forward": "#8cc0e6", "backward": "#4f8fc4", "optimizer": "#e08a7d", "other": "#b9b9b9"
 }  # fmt: skip
 Predictions = tuple[str, Any, Any]  # split, labels and predictions, (N,) float64 each
-
-
-def losses(
-    key: str, title: str, runs_by_line: Mapping[str, Sequence[RunRecord]], positions: Sequence[int], notes: str = ""
-) -> Drawing:
-    """Draw the running mean of the training loss and, as points, the validation loss.
-
-    Of a line of several runs the mean is drawn, and a band from the smallest to the largest value. `positions` are
-    those of the colour and dashes of each line; `notes` are sentences after the caption.
-    """
-    runs = [run for members in runs_by_line.values() for run in members]
-    windows = sorted({window_size(run) for run in runs})
-    by_epoch = len({run.run.batch.global_batch_size for run in runs}) > 1
-    means = f"running mean of the training loss over the last {', '.join(map(str, windows))} steps"
-    caption = (
-        f"Lines: {means if windows != [1] else 'training loss of each step'}. Points: validation loss."
-        + (" Bands and bars: smallest to largest of the runs of a line." if len(runs) > len(runs_by_line) else "")
-        + (" Where lines coincide, the earlier one is wider." if len(runs_by_line) > 1 else "")
-        + (f" {notes}" if notes else "")
-    )
-    series: list[Line] = []
-    for number, ((label, members), position) in enumerate(zip(runs_by_line.items(), positions, strict=True)):
-        window = min(map(window_size, members))
-        x, mean, low, high = loss_band([run.train for run in members], by_epoch=by_epoch, window=window)
-        if len(x) > 1:
-            width = 1.4 + 1.8 * (len(runs_by_line) - 1 - number) / max(1, len(runs_by_line) - 1)
-            series.append(Line(x, mean, position, low, high, width=width))
-        x, mean, low, high = loss_band([run.validation for run in members], by_epoch=by_epoch)
-        texts = [
-            f"{label}: validation loss {loss:.4f}"
-            + (f" ({low[number]:.4f} to {high[number]:.4f} over {len(members)} runs)" if len(members) > 1 else "")
-            + f" at {'epoch' if by_epoch else 'step'} {at:g}"
-            for number, (at, loss) in enumerate(zip(x, mean, strict=True))
-        ]
-        series.append(Line(x, mean, position, low, high, texts, 0.7, 0.7))
-    draw = lines(series, xlabel="Epoch" if by_epoch else "Optimizer step", ylabel="Loss", xlim=(0, None))
-    keys = tuple(Key(label, *run_style(at)) for label, at in zip(runs_by_line, positions, strict=True))
-    return Drawing(key, title, caption, draw, 3.5, legend=() if [*positions] == [0] else keys)
-
-
-def loss_band(curves: Sequence[Curve], *, by_epoch: bool, window: int = 1) -> tuple[Any, Any, Any, Any]:
-    """Return steps or epochs that all runs have, and mean, and of several runs smallest and largest loss there, (N,).
-
-    The losses of each run are running means over `window` steps.
-    """
-    import pandas as pd
-
-    columns = []
-    for curve in curves:
-        places = np.array(curve.epochs if by_epoch else curve.steps, dtype=np.float64)
-        losses = pd.Series(np.array(curve.losses, dtype=np.float64), places)
-        losses = losses[np.isfinite(places) & np.isfinite(losses)]
-        # A sum and a difference would lose digits after a very large value.
-        means = losses if window == 1 else losses.rolling(window, min_periods=1).mean()
-        columns.append(means[~means.index.duplicated(keep="last")])
-    table = pd.concat(columns, axis=1, join="inner").sort_index()
-    ends = (table.min(axis=1), table.max(axis=1)) if len(curves) > 1 else (None, None)
-    return table.index.to_numpy(), *(None if end is None else end.to_numpy() for end in (table.mean(axis=1), *ends))
-
-
-def window_size(run: RunRecord) -> int:
-    """Return the number of steps in the running mean of the training loss."""
-    return max(1, len(run.train.steps) // 25)
-
-
-def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
-    """Draw the mean step of each run as a bar of its phases."""
-    rows = [[measure.of(run) for measure in STEP_PARTS] for run in runs]
-    caption = "Mean step by phase, over measured steps and all ranks. The table of results has the values."
-    title, names = f"Phases of a step: {names_of(runs)}", [run.name for run in runs]
-    return phases("phases", title, caption, names, rows, "Mean time of a measured step (ms)")
 
 
 def phases(
@@ -191,91 +119,113 @@ def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawi
         yield Drawing(key, title, caption, draw, 3.3, whole=True)
 
 
-def names_of(runs: Sequence[RunRecord]) -> str:
-    """Return the names for a title; only the first of many, since the figure shows all of them."""
-    return listing([shorten(run.name, 60) for run in runs], 6)
-
-
-OVER_STEPS = "Speed and efficiency over the steps"
+OVER_STEPS = "Loss, speed and efficiency over the steps"
+MAX_LINES = 8  # of a figure
 NUM_BINS = 40  # points of a line at most; each covers the same number of steps
 NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
 PANELS = {
+    "loss": "Training loss",
     "utilisation": "Utilisation (%)",
     "throughput": "Throughput (samples/s)",
     "noise": "Noise scale (samples)",
     "goodput": "Goodput (samples/s)",
 }
-_COLUMNS = ("step", "wall_ms", "utilisation", "seconds", "trace", "squared_norm")
+_COLUMNS = ("step", "loss", "wall_ms", "utilisation", "seconds", "trace", "squared_norm")
+Band = tuple[Any, Any, Any, Any]  # step, mean, and of several runs smallest and largest value
 
 
 @dataclass(frozen=True)
 class StepLine:
-    """Measurements of the runs of a configuration over their steps."""
+    """Measurements of the runs of a configuration over their steps, from the events of rank 0; unknown values are NaN.
+
+    Times are without warm-up and without steps under the profiler.
+    """
 
     steps: Any  # (bins,) last step of each bin
     values: Mapping[str, Any]  # by panel, (runs, bins)
     batch: float | None  # samples of a step
+    validation: Any  # losses at the steps of the evaluations that all runs have, a column for each run
 
-    def band(self, panel: str) -> tuple[Any, Any, Any, Any]:
-        """Return step, mean, and of several runs smallest and largest value, for the bins with known values."""
+    def band(self, panel: str) -> Band:
+        """Return the values of the bins that are known."""
         is_known = ~np.isnan(self.values[panel]).all(axis=0)
-        known = self.values[panel][:, is_known]
-        ends = (np.nanmin(known, axis=0), np.nanmax(known, axis=0)) if len(known) > 1 else (None, None)
-        return self.steps[is_known], np.nanmean(known, axis=0), *ends
+        return _band(self.steps[is_known], self.values[panel][:, is_known])
+
+
+def _band(steps: Any, values: Any) -> Band:
+    ends = (np.nanmin(values, axis=0), np.nanmax(values, axis=0)) if len(values) > 1 else (None, None)
+    return steps, np.nanmean(values, axis=0), *ends
 
 
 def step_drawings(
     groups: Sequence[tuple[str, Sequence[RunRecord]]], reference_batch: float | None, selection: str = ""
 ) -> Iterator[Drawing]:
-    """Yield the figure of the runs of the first `MAX_LINES` configurations under their names, if a value is known.
+    """Yield for each task the figure of the first `MAX_LINES` configurations under their names, if a value is known.
 
     `reference_batch` has the samples of a step at which the statistical efficiency is 1; `selection` is a sentence
     about the drawn configurations.
     """
+    by_task = grouped((runs[0].task, (label, runs)) for label, runs in groups if not runs[0].is_baseline)
     if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
-    found = [step_line(runs, reference_batch, kind) for _, runs in groups[:MAX_LINES]]
-    shown = [panel for panel in PANELS if any(len(line.band(panel)[0]) for line in found)]
-    if all(np.array_equal(line.values["goodput"], line.values["throughput"], equal_nan=True) for line in found):
-        shown = [panel for panel in shown if panel != "goodput"]  # the batch is that of the reference everywhere
-    if not shown:
-        return
-    by_samples = len({line.batch for line in found}) > 1 and all(line.batch for line in found)
-    draws = []
-    for panel in shown:
-        series = []
-        for at, line in enumerate(found):
-            x, mean, low, high = line.band(panel)
-            series.append(Line(x * line.batch if by_samples else x, mean, at, low, high, width=1.5))
-        x_label = "Samples seen" if by_samples else "Optimizer step"
-        draws.append(lines(series, title=PANELS[panel], xlim=(0, None), ylim=(0, None), xlabel=x_label))
-    caption = ["Lines: means over bins of steps, without warm-up; of rank 0."]
-    if any(len(line.values["throughput"]) > 1 for line in found):
-        caption.append("Bands: smallest to largest value of the runs of a configuration.")
-    if "noise" in shown:
-        under = " under AdamW" if kind == "preconditioned" else ""
-        caption.append(f"Noise scale{under}: over the last {NOISE_WINDOW} sampled steps.")
-    if "goodput" in shown:
-        efficiency = f"statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step"
-        caption.append(f"Goodput: throughput times {efficiency}.")
-    if selection or len(groups) > MAX_LINES:
-        caption.append(selection or f"The first {MAX_LINES} of {len(groups)} configurations.")
-    title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
-    draw, height = panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
-    legend = line_keys([label for label, _ in groups[:MAX_LINES]])
-    yield Drawing("over_steps", title, " ".join(caption), draw, height, whole=True, legend=legend)
+    for number, (task, members) in enumerate(by_task.items(), start=1):
+        found = {label: step_line(runs, reference_batch, kind) for label, runs in members[:MAX_LINES]}
+        shown = [panel for panel in PANELS if any(len(line.band(panel)[0]) for line in found.values())]
+        values = [line.values for line in found.values()]
+        if all(np.array_equal(own["goodput"], own["throughput"], equal_nan=True) for own in values):
+            shown = [panel for panel in shown if panel != "goodput"]  # the batch is that of the reference everywhere
+        if not shown:
+            continue
+        batches = {line.batch for line in found.values()}
+        by_samples = len(batches) > 1 and None not in batches
+        draws = [_step_panel(found, panel, by_samples=by_samples) for panel in shown]
+        caption = ["Lines: means over bins of steps, of rank 0; times without warm-up. Points: validation loss."]
+        if any(len(own["throughput"]) > 1 for own in values):
+            caption.append("Bands: smallest to largest value of the runs of a configuration.")
+        if "noise" in shown:
+            under = " under AdamW" if kind == "preconditioned" else ""
+            caption.append(f"Noise scale{under}: over the last {NOISE_WINDOW} sampled steps.")
+        if "goodput" in shown:
+            efficiency = f"statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step"
+            caption.append(f"Goodput: throughput times {efficiency}.")
+        if selection or len(members) > MAX_LINES:
+            caption.append(selection or f"The first {MAX_LINES} of {len(members)} configurations.")
+        title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
+        key, title = ("over_steps", title) if len(by_task) == 1 else (f"over_steps-{number}", f"{task}: {title}")
+        draw, height = panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
+        yield Drawing(key, title, " ".join(caption), draw, height, whole=True, legend=line_keys([*found]))
+
+
+def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) -> Draw:
+    """Return what draws a line for each configuration, over the samples seen or over the steps."""
+    series = []
+    for at, (label, line) in enumerate(found.items()):
+        scale = (line.batch or 1.0) if by_samples else 1.0
+        x, mean, low, high = line.band(panel)
+        series.append(Line(x * scale, mean, at, low, high, width=1.5))
+        if panel == "loss" and len(line.validation):
+            x, mean, low, high = _band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
+            texts = [
+                f"{label}: validation loss {loss:.4f} at step {step:g}" for step, loss in zip(x, mean, strict=True)
+            ]
+            series.append(Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
+    ylim = {} if panel == "loss" else {"ylim": (0, None)}
+    x_label = "Samples seen" if by_samples else "Optimizer step"
+    return lines(series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
 
 
 def step_line(runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
     """Return the bins of the steps of runs with one global batch size."""
-    tables = [_measured(run, kind) for run in runs]
-    last = int(max((table["step"].max() for table in tables if len(table)), default=0))
+    import pandas as pd
+
+    measured = [_measured(run, kind) for run in runs]
+    last = int(max((table["step"].max() for table, _ in measured if len(table)), default=0))
     width = max(1, -(-last // NUM_BINS))
     num_bins = -(-last // width)
     batch = runs[0].run.batch.global_batch_size or math.nan
     values = np.full((len(PANELS), len(runs), num_bins), math.nan)
-    for at, table in enumerate(tables):
+    for at, (table, _) in enumerate(measured):
         bins = (table["step"] - 1) // width
         used = table[["utilisation", "seconds"]].dropna()
         busy = used.prod(axis=1).groupby(bins).sum() / used["seconds"].groupby(bins).sum()
@@ -286,31 +236,42 @@ def step_line(runs: Sequence[RunRecord], reference: float | None, kind: NoiseKin
         sums = sums.reindex(range(num_bins)).ffill().where(rate.reindex(range(num_bins)).notna())
         scale = sums["trace"].where(sums["trace"] > 0) / sums["squared_norm"].where(sums["squared_norm"] > 0)
         share = 1.0 if batch == reference else statistical_efficiency(scale, batch, reference or math.nan)
-        for row, found in zip(values[:, at], (100 * busy, rate, scale, rate * share), strict=True):
+        own = (table["loss"].groupby(bins).mean(), 100 * busy, rate, scale, rate * share)
+        for row, found in zip(values[:, at], own, strict=True):
             row[:] = found.reindex(range(num_bins))
     ends = np.minimum(last, np.arange(1, num_bins + 1) * width).astype(np.float64)
-    return StepLine(ends, dict(zip(PANELS, values, strict=True)), runs[0].run.batch.global_batch_size)
+    validation = pd.concat([losses for _, losses in measured], axis=1, join="inner").dropna().sort_index()
+    return StepLine(ends, dict(zip(PANELS, values, strict=True)), runs[0].run.batch.global_batch_size, validation)
 
 
-def _measured(run: RunRecord, kind: NoiseKind) -> Any:
-    """Return a table of the measured steps and samples of rank 0; without lines when the events are damaged."""
+def _measured(run: RunRecord, kind: NoiseKind) -> tuple[Any, Any]:
+    """Return a table of the steps and samples of rank 0, and the validation losses by step; empty for damaged events.
+
+    Of warm-up steps and of steps under the profiler the table has the loss alone.
+    """
     import pandas as pd
 
-    rows = []
+    rows, losses = [], {}
     try:
         for event in records.read_events(run.folder):
-            if event["event"] in ("step", "sample") and not (event.get("warmup") or event.get("profiled")):
+            if event["event"] in ("step", "sample"):
+                if event.get("warmup") or event.get("profiled"):
+                    event = {key: event.get(key) for key in ("step", "loss")}
                 sample = event.get("noise_scale")
                 sample = sample.get(kind) if kind != "plain" and isinstance(sample, Mapping) else sample
                 fields = {**event, **(sample if isinstance(sample, Mapping) else {})}
                 rows.append([number_in(fields.get(key)) for key in _COLUMNS])
+            elif event["event"] == "evaluation" and event.get("split") == "validation":
+                scores = event.get("scores")
+                losses[number_in(event.get("step")) or 0.0] = (
+                    number_in(scores.get("loss")) if isinstance(scores, dict) else None
+                )
     except (CheckpointError, TypeError):
-        rows = []
+        rows, losses = [], {}
     table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=np.float64)
-    return table[table["step"] > 0]
+    return table[table["step"] > 0], pd.Series(losses, dtype=np.float64)
 
 
-MAX_LINES = 8
 _RULES = {
     "strong": ("Strong scaling: constant total batch", "{:g} samples a step"),
     "weak": ("Weak scaling: constant batch per device", "{:g} samples a device"),
@@ -319,29 +280,10 @@ _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
 _FAINT = 0.35
 
 
-def loss_drawings(systems: Systems) -> Iterator[Drawing]:
-    """Yield the loss curves of the configurations that are no probes, one figure for each task."""
-    members_with_steps = (member for member in systems.measured if member.scored and not member.scored[0].is_baseline)
-    by_task = grouped((member.runs[0].task, member) for member in members_with_steps)
-    for number, (task, members) in enumerate(by_task.items()):
-        few, selection = systems.drawn(members, MAX_LINES)
-        curves: dict[str, list[RunRecord]] = {}
-        if events_bytes(run for member in few for run in member.scored) > MAX_DRAWN_BYTES:
-            continue
-        for label, run in ((member.label, run) for member in few for run in member.scored):
-            try:
-                curves.setdefault(label, []).append(with_curves(run))
-            except CheckpointError:
-                continue
-        if curves:
-            title = "Loss curves" if len(by_task) == 1 else f"Loss curves: {task}"
-            yield losses("loss" if number == 0 else f"loss-{number}", title, curves, range(len(curves)), selection)
-
-
-def phase_drawing(systems: Systems) -> Drawing:
-    """Draw a bar of the phases for each configuration: seconds of the run, or of a step for probes."""
+def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:
+    """Draw a bar of the phases for each configuration: seconds of the run, or of a step if asked or for probes."""
     drawn, selection = systems.drawn(systems.measured)
-    per_step = any(member.is_probe for member in drawn)
+    per_step = per_step or any(member.is_probe for member in drawn)
     parts = STEP_PARTS if per_step else TOTAL_PARTS
     rows = [[systems.amount(part, member).center for part in parts] for member in drawn]
     about = (
