@@ -9,7 +9,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, with_finished_runs
 from paratune.reports.runs.machine import machine_kinds
@@ -126,11 +126,7 @@ def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> 
     if matrices:
         return _of_matrix(Path(matrices[0]), baseline, by)
     if by:
-        raise ConfigError(
-            "--by names an axis of a matrix; give the folder of one, with sweep.json",
-            code="cli.no_effect",
-            option="--by",
-        )
+        raise option_error("--by", by[0], "only a matrix has axes; give the folder of one", code="cli.no_effect")
     if not words:
         raise ConfigError(
             "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
@@ -156,12 +152,8 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     unknown = [name for name in wanted if name not in labels]
     if unknown:
         near = did_you_mean(unknown[0], labels)
-        raise ConfigError(
-            f"--by {plain(unknown[0])} is no axis of {plain(folder)} ({', '.join(labels)}){near}",
-            code="cli.unknown_name",
-            option="--by",
-            folder=folder,
-        )
+        reason = f"the axes of {plain(folder)} are {', '.join(labels)}{near}"
+        raise option_error("--by", plain(unknown[0]), reason, code="cli.unknown_name", folder=folder)
     held = tuple(label for label in labels if label not in wanted) if wanted else record.select_per
     compared = [axis for axis in axes if axis.label not in held]
     named = {label: name for label, name in record.baseline.items() if label not in held}
@@ -254,11 +246,8 @@ def _label(group: Sequence[RunRecord]) -> str:
 def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:
     """Return the error for a baseline that is not one of the configurations; `known` are all words for one."""
     listed = ", ".join(plain(label) for label in labels[:5])
-    return ConfigError(
-        f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){did_you_mean(wanted, known)}",
-        code="compare.unknown_run",
-        option="--baseline",
-    )
+    reason = f"the compared configurations are {listed}{did_you_mean(wanted, known)}"
+    return option_error("--baseline", plain(wanted), reason, code="compare.unknown_run")
 
 
 def _notes(systems: Systems) -> Iterator[str]:

@@ -17,7 +17,7 @@ from markdown_it.tree import SyntaxTreeNode
 from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.config.targets import ScoreTarget
-from paratune.errors import CheckpointError, ConfigError
+from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.document import (
@@ -49,13 +49,14 @@ from paratune.reports.statements import TRUST, matrix_statements, trust_statemen
 from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
-from paratune.reports.systems.layouts import check_layout, layout_tables
+from paratune.reports.systems.layouts import LAYOUTS, layout_tables
 from paratune.reports.systems.model import MATRIX, CellRun, Systems
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
+_OF_RECORD = ("matrix", "matrix_text", "command", "created", "version", "code", "select_per", "past")
 
 
 def matrix_document(report: SweepReport) -> ReportDocument:
@@ -190,16 +191,10 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
         "sweep": record.name,
         "folder": str(report.folder),
-        "matrix": record.matrix,
-        "matrix_text": record.matrix_text,
-        "command": list(record.command),
-        "created": record.created,
-        "version": record.version,
-        "code": dict(record.code),
+        **{name: getattr(record, name) for name in _OF_RECORD},
         "num_runs": len(report.cell_runs),
         "num_finished": report.num_finished,
         "axes": [asdict(axis) for axis in record.axes],
-        "select_per": list(record.select_per),
         "groups": [_group(group) for group in report.groups],
         "runs": [
             asdict(item.cell)
@@ -213,7 +208,6 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         ],
         "summary": [asdict(part) for section in sections for part in section.boxes],
         "tables": [table.as_dict() for section in sections for table in section.tables],
-        "past": list(record.past),
         "files": [str(path) for path in report.files],
     }
 
@@ -299,8 +293,9 @@ def make_sweep(
             figures; or there is no such layout.
         CheckpointError: A folder or a plan has no matrix or a damaged one; or the files cannot be written.
     """
-    if layout is not None:
-        check_layout(layout)
+    if layout is not None and layout not in LAYOUTS:
+        reason = f"the layouts are {', '.join(LAYOUTS)}{did_you_mean(layout, LAYOUTS)}"
+        raise option_error("--layout", layout, reason, code="cli.unknown_name")
     if out is not None:
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
@@ -396,37 +391,27 @@ def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> lis
             name has different values.
     """
 
-    def compared(record: SweepRecord) -> dict[str, str]:
-        baseline = (f"{label}: {name}" for label, name in record.baseline.items())
-        parts = {"axes": (axis.label for axis in record.axes), "baseline": baseline, "select_per": record.select_per}
-        return {key: ", ".join(texts) or "(none)" for key, texts in parts.items()}
+    def check(folder: Path, key: str, value: Any, wanted: Any) -> None:
+        if value != wanted:
+            raise CheckpointError(
+                f"{plain(folder)} has {key} {plain(value or '(none)')}, and an earlier matrix has "
+                f"{plain(wanted or '(none)')}; matrices of one report have the same: report them one by one, or change "
+                "the matrix file and repeat paratune sweep, which trains no finished run again",
+                code="report.matrices_differ",
+                folder=folder,
+                key=key,
+            )
 
-    wanted = compared(records[0])
+    first, joined = records[0], []
     for folder, record in zip(folders, records, strict=True):
-        for key, value in compared(record).items():
-            if value != wanted[key]:
-                raise CheckpointError(
-                    f"{plain(folder)} has {key} {plain(value)}, and {plain(folders[0])} has {plain(wanted[key])}; "
-                    "matrices of one report have the same: report them one by one, or change the matrix file and "
-                    "repeat paratune sweep, which trains no finished run again",
-                    code="report.matrices_differ",
-                    folder=folder,
-                    key=key,
-                )
-    joined = []
+        check(folder, "axes", [axis.label for axis in record.axes], [axis.label for axis in first.axes])
+        check(folder, "baseline", record.baseline, first.baseline)
+        check(folder, "select_per", record.select_per, first.select_per)
     for axes in zip(*(record.axes for record in records), strict=True):
         values: dict[str, str] = {}
         for axis, folder in zip(axes, folders, strict=True):
             for name, shown in axis.values.items():
-                if values.setdefault(name, shown) != shown:
-                    raise CheckpointError(
-                        f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
-                        f"earlier matrix {plain(values[name])}; report them one by one",
-                        code="report.matrices_differ",
-                        folder=folder,
-                        name=name,
-                        label=axis.label,
-                    )
+                check(folder, f"{axis.label}: {name}", shown, values.setdefault(name, shown))
         keys = dict.fromkeys(key for axis in axes for key in axis.keys)
         joined.append(replace(axes[0], values=values, keys=tuple(keys)))
     return joined

@@ -5,6 +5,7 @@ record has: totals, or totals over totals.
 """
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,12 @@ class Measure:
         except OverflowError:
             return None
         return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    def reason(self, run: RunRecord) -> str | None:
+        """Return why a run does not have a measure of its summary, if the summary says so."""
+        part = re.match(r"summary\.\w+(\.preconditioned)?", self.source)
+        found = run.get(f"{part[0]}.reason") if part else None
+        return found if isinstance(found, str) else None
 
 
 def over_sessions(values: Iterable[Any]) -> str:
@@ -390,20 +397,17 @@ def not_better_than_constant(run: RunRecord) -> str | None:
     return None if found is None or is_better_score(found.metric, found.model, found.constant) else found.sentence
 
 
+_EXPLAINED = {
+    "noise_scale": False, "noise_scale_preconditioned": False, "communication_share": False,
+    "straggler_slowdown": False, "utilisation": False, "energy_j": True, "mfu": True,
+}  # fmt: skip
+"""Measures whose absence a report of runs explains, and whether only runs on GPUs have them."""
+
+
 def unknown_reasons(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield why measures of a run are unknown that another run has, or that runs on GPUs have."""
-    parts = run.summary
-    for name, reason, key in (
-        ("noise scale", parts.noise_scale.reason, "noise_scale"),
-        ("noise scale under AdamW", parts.noise_scale.preconditioned.reason, "noise_scale_preconditioned"),
-        ("communication", parts.communication.reason, "communication_share"),
-        ("slowest rank", parts.stragglers.reason, "straggler_slowdown"),
-    ):
-        read = MEASURES[key].of
-        if reason is not None and read(run) is None and any(read(other) is not None for other in runs):
-            yield f"{name} n/a: {reason}."
-    on_gpu, used, work = run.run.device == "cuda", parts.utilisation, parts.flops
-    if used.reason is not None and (used.mean is None or (on_gpu and used.energy_j is None)):
-        yield f"utilisation, power or energy is n/a: {used.reason}."
-    if work.reason is not None and on_gpu and work.mfu is None:
-        yield f"MFU is n/a: {work.reason}."
+    for key, is_on_gpus in _EXPLAINED.items():
+        measure, on_gpu = MEASURES[key], run.run.device == "cuda"
+        are_known = any(measure.of(other) is not None for other in runs) or key == "utilisation"
+        if measure.of(run) is None and (on_gpu or not is_on_gpus) and (are_known or is_on_gpus):
+            yield from [f"{measure.label} n/a: {reason}." for reason in [measure.reason(run)] if reason is not None]

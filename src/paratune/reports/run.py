@@ -9,12 +9,11 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
-from paratune.base.units import NOT_AVAILABLE, format_as, format_count, format_number, format_share
+from paratune.base.units import NOT_AVAILABLE, format_as, format_count
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
-from paratune.records import ALL_PHASES
 from paratune.records.confusion import read_confusion
-from paratune.records.finished import RunRecord, number_in, rank_memory
+from paratune.records.finished import RunRecord, rank_memory
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures.canvas import Drawing
@@ -220,7 +219,6 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         **run.run.model_dump(include=own, exclude_unset=True),
         "values": {key: cell.value for key, cell in cells.items()},
         "sources": {key: cell.source for key, cell in cells.items()},
-        "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": run.summary.confusion or None,
         "slices": dict(run.summary.slices),
@@ -241,12 +239,7 @@ def _spreads(runs: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, 
 
 
 MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
-_MAX_CONFUSIONS, _MAX_SCORES = 20, 3
-_OF_OPERATORS = {
-    "calls": "Calls a step",
-    "self_host_ms": "Host, itself (ms a step)",
-    "host_ms": "Host, with what it calls (ms a step)",
-}
+_MAX_CONFUSIONS = 20
 
 
 def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
@@ -291,44 +284,6 @@ def confusion_table(run: RunRecord, suffix: str) -> Table | str:
     columns = ("True class", "Predicted class", "Rows", "Share of the true class")
     note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
     return make_table(key, f"Most frequent confusions of {run.name} on {split}", columns, lines, 2, (note,))
-
-
-def profile_table(run: RunRecord, suffix: str) -> Iterator[Table]:
-    """Yield the operators that take most time in the steps under the profiler."""
-    found = run.summary.profile
-    if not found.num_steps or not found.operators:
-        return
-    wall, host, device = (
-        format_number(value, 3) for value in (found.wall_ms_per_step, found.host_ms_per_step, found.device_ms_per_step)
-    )
-    note = f"{found.num_steps:g} steps under the profiler, {wall} ms each (more than without it); host {host} ms"
-    if device != NOT_AVAILABLE:
-        note += f"; device {device} ms, idle {format_share(found.idle_share)}"
-    note += f". Trace of the first rank: {run.folder / found.trace}." if found.trace else "."
-    columns = _OF_OPERATORS | ({"self_device_ms": "Device (ms a step)"} if found.kernels else {})
-    lines: list[Row] = []
-    for row in found.operators:
-        totals = [number_in(row.get(field)) for field in columns]
-        means = [None if total is None else total / found.num_steps for total in totals]
-        source = "summary.profile.operators over the profiled steps"
-        lines.append([str(row.get("name")), *(_cell(run, mean, ",.3f", source) for mean in means)])
-    heads = (("Operator", "name"), *((label, f"{field}_per_step") for field, label in columns.items()))
-    title = f"Operators of {run.name} that take most time"
-    yield make_table(f"operators{suffix}", title, heads, lines, 1, (note,))
-
-
-def settings_table(differences: Sequence[Difference], runs: Sequence[RunRecord]) -> Table:
-    """Return the configuration keys whose values differ."""
-    rows: list[Row] = [
-        [
-            item.key,
-            *(TableCell(setting_text(item, run.name), None, (run.name,), f"run.config.{item.key}") for run in runs),
-        ]
-        for item in differences
-    ]
-    notes = () if rows else ("The resolved configurations are equal but for the names of the runs.",)
-    columns: list[Heading] = [("Setting", "setting"), *(run.name for run in runs)]
-    return make_table("settings", "Settings that differ", columns, rows, len(columns), notes)
 
 
 MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
@@ -410,7 +365,11 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     limit = f" The first {len(runs)} of {len(report.runs):,} runs." if len(runs) < len(report.runs) else ""
     yield ReportSection("comparison", comparison.title, (comparison, *drawings, _HOW_MEASURED + limit))
     if len(runs) > 1:
-        yield ReportSection("settings", "Settings that differ", (settings_table(report.differences, runs),))
+        rows: list[Row] = [[item.key, *(setting_text(item, run.name) for run in runs)] for item in report.differences]
+        none = () if rows else ("The resolved configurations are equal but for the names of the runs.",)
+        columns: list[Heading] = [("Setting", "setting"), *(run.name for run in runs)]
+        table = make_table("settings", "Settings that differ", columns, rows, len(columns), none)
+        yield ReportSection("settings", table.title, (table,))
     certificates = tuple(certificates_table(report.certificates, len(report.runs)))
     yield ReportSection("certificates", "Certificates", certificates)
     quality = tuple(_quality(suffixed))
@@ -419,7 +378,6 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
     sections: dict[str, tuple[str, Iterable[Part]]] = {
         "configurations": ("Configurations", [tables.configurations_table(report.systems)] if report.verdicts else []),
-        "profile": ("Profiler", (table for run, end in suffixed for table in profile_table(run, end))),
         tables.SLICES: (tables.SLICES_HEADING, tables.slice_tables([(run.name, (run,)) for run in runs])),
         "machine": ("Systems, models and software", tables.machine_tables(report.systems)),
         REPRODUCE: (REPRODUCE_HEADING, reproduction(runs, report.runs)),

@@ -34,11 +34,6 @@ from paratune.verdicts.words import (
 )
 
 
-def without_verdict(label: str, baseline: str) -> Verdict:
-    """Return the verdict on a configuration of which nothing is known."""
-    return Verdict(label, baseline, (), (), UNKNOWN, (), None, "", Differs(), 0)
-
-
 def is_better(comparison: MeasureComparison) -> bool | None:
     """Return whether a measure is better than the baseline's; None where that is not decided."""
     if comparison.code == "placebo":  # sides that are equal by their options, such as two learning rates in speed
@@ -104,12 +99,10 @@ def _gains(comparison: MeasureComparison) -> tuple[float, float, float]:
     return (-high, -change, -low) if is_less_better else (low, change, high)
 
 
-Standing = tuple[Verdict, bool | None, MeasureComparison, str]
-"""A verdict, whether it is better than its baseline, the measure in which it leads, and the comparison in words."""
-
-
-def _leading(label: str, found: Sequence[Standing], better: str, not_behind: str) -> Statement:
-    """Return which configuration leads.
+def _leading(
+    label: str, found: Sequence[tuple[Verdict, bool | None, MeasureComparison, str]], better: str, not_behind: str
+) -> Statement:
+    """Return which configuration leads; `found` has whether each is better, in what, and the comparison in words.
 
     `better` is what a configuration is that leads the baseline, and `not_behind` what one is that is not shown to be
     behind the leading one.
@@ -183,7 +176,8 @@ def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
         base = report.baseline_of(member).label
         can_run = any(item.cell.state != "skipped" for item in member.cell_runs)
         if can_run and member.label not in known and member.label != base:
-            families.setdefault(f"against {base}", []).append(without_verdict(member.label, base))
+            unknown = Verdict(member.label, base, (), (), UNKNOWN, (), None, "", Differs(), 0)
+            families.setdefault(f"against {base}", []).append(unknown)
     return families
 
 

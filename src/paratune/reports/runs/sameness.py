@@ -13,6 +13,7 @@ from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.config.plain import flatten
 from paratune.errors import ConfigError, did_you_mean
+from paratune.errors import did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.reports.measures import named, over_sessions
 from paratune.reports.runs.machine import machine_kinds, value_text
@@ -273,8 +274,8 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
     names = [part.strip() for word in words for part in word.split(",") if part.strip()]
     unknown = [name for name in names if name not in ALLOW]
     if unknown:
-        listed = "; ".join(f"{plain(name)!r} is not one of them{did_you_mean(name, ALLOW)}" for name in unknown)
-        raise ConfigError(f"--allow takes {', '.join(ALLOW)}: {listed}", code="cli.unknown_name", option="--allow")
+        reason = f"the names are {', '.join(ALLOW)}{did_you_mean(unknown[0], ALLOW)}"
+        raise option_error("--allow", plain(", ".join(unknown)), reason, code="cli.unknown_name")
     return frozenset(names)
 
 

@@ -6,7 +6,6 @@ efficiency. Both are those of each run, as verdicts have them; over runs they ar
 were worth, over their number and over their time.
 """
 
-import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -488,9 +487,7 @@ def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> 
     runs = sorted((run for member in members for run in member.runs), key=lambda run: run.run.world_size == 1)
     unknown: dict[str, list[str]] = {}
     for measure in measures:
-        part = re.match(r"summary\.\w+(\.preconditioned)?", measure.source)
-        reasons = dict.fromkeys(run.get(f"{part[0]}.reason") for run in runs) if part else {}
-        texts = [reason for reason in reasons if isinstance(reason, str)]
+        texts = [reason for reason in dict.fromkeys(map(measure.reason, runs)) if reason is not None]
         more = [f"and {counted(len(texts) - _MAX_REASONS, 'other reason')}"] if len(texts) > _MAX_REASONS else []
         why = "; ".join(filter(None, ["; or ".join(texts[:_MAX_REASONS]), *more]))
         unknown.setdefault(why, []).append(measure.label)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paratune.base.units import counted
-from paratune.errors import ConfigError, did_you_mean
 from paratune.reports.amounts import Scale
 from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, score
 from paratune.reports.systems.building import SPEED_UP, build, names, scalings
@@ -80,20 +79,6 @@ LAYOUTS: Mapping[str, StudyLayout] = {
 _MEASURES = {
     measure.key: measure for measure in (*MEASURES.values(), score("validation", "loss"), EFFICIENCY, GOODPUT, SPEED_UP)
 }
-
-
-def check_layout(name: str) -> None:
-    """Check that a layout exists.
-
-    Raises:
-        ConfigError: There is no layout of this name.
-    """
-    if name not in LAYOUTS:
-        raise ConfigError(
-            f"--layout {name} is not a layout ({', '.join(LAYOUTS)}){did_you_mean(name, LAYOUTS)}",
-            code="cli.unknown_name",
-            option="--layout",
-        )
 
 
 def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
