@@ -1,8 +1,7 @@
 """`RunRecord`: the record of a finished run, which everything that compares runs reads."""
 
 import math
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
@@ -18,25 +17,12 @@ Record = TypeVar("Record", RunFile, Summary)
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Losses over a run; the three arrays have the same length, and NaN for unknown values."""
-
-    steps: Sequence[int]
-    epochs: Sequence[float]
-    losses: Sequence[float]
-
-
-@dataclass(frozen=True)
 class RunRecord:
     name: str
     """Name in the report: the run id, with parent folders where two runs have the same id."""
     folder: Path
     run: RunFile
     summary: Summary = field(default_factory=Summary)
-    train: Curve = Curve((), (), ())
-    validation: Curve = Curve((), (), ())
-    validation_scores: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
-    """Scores of the evaluations on validation, by step."""
 
     def get(self, source: str) -> Any:
         """Return a value of the record, such as "summary.time.train_s"; None when its path is absent."""
@@ -102,7 +88,7 @@ class RunRecord:
 
 
 def read_record(folder: Path, name: str) -> RunRecord:
-    """Read the record of a finished run without its events, under a name in the report; its curves are empty.
+    """Read the record of a finished run without its events, under a name in the report.
 
     Raises:
         CheckpointError: It is damaged, or of another schema version.
@@ -150,33 +136,6 @@ def _typed(folder: Path, kind: type[Record], record: Mapping[str, Any]) -> Recor
     return value
 
 
-def with_curves(run: RunRecord) -> RunRecord:
-    """Return a run with the training losses of all steps, and the losses and scores of all evaluations.
-
-    Raises:
-        CheckpointError: They are damaged.
-    """
-    by_step: dict[int, dict[str, float | None]] = {}
-    points: dict[str, tuple[array[Any], ...]] = {
-        name: (array("q"), array("d"), array("d")) for name in ("train", "validation")
-    }
-    for event in records.read_events(run.folder):
-        step, epoch = number_in(event.get("step")), number_in(event.get("epoch"))
-        if step is None:
-            continue
-        if event["event"] == "step":
-            name, loss = "train", number_in(event.get("loss"))
-        elif event["event"] == "evaluation" and event.get("split") == "validation":
-            scores = event.get("scores")
-            known = {name: number_in(value) for name, value in scores.items()} if isinstance(scores, dict) else {}
-            by_step[int(step)] = known
-            name, loss = "validation", known.get("loss")
-        else:
-            continue
-        for column, value in zip(points[name], (int(step), epoch, loss), strict=True):
-            column.append(math.nan if value is None else value)
-    train, validation = (Curve(*points[name]) for name in ("train", "validation"))
-    return replace(run, train=train, validation=validation, validation_scores=by_step)
 
 
 def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -42,8 +42,7 @@ class Comparison:
         return all(verdict.differs.refused for verdict in self.systems.verdicts)
 
     def _repr_html_(self) -> str:
-        """Return what `paratune compare` prints, for notebooks."""
-        from paratune.console.notebook import html_of
+        from paratune.console.html import html_of
         from paratune.reports.terminal import terminal_comparison
 
         return html_of(terminal_comparison(self))
@@ -231,7 +230,6 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
 
 
 def _label(group: Sequence[RunRecord]) -> str:
-    """Return the common prefix of the names of runs, or the first name."""
     if len(group) == 1:
         return group[0].name
     names = [run.name for run in group]
@@ -251,7 +249,6 @@ def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) 
 
 
 def _notes(systems: Systems) -> Iterator[str]:
-    """Yield the notes that apply to all verdicts."""
     for members in grouped((systems.baseline_of(member).label, member) for member in systems.measured).values():
         for difference in execution_differences([run for member in members for run in member.runs]):
             if difference.key != OTHER_LOAD:  # verdicts have the load by other programs

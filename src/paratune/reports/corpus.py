@@ -54,7 +54,6 @@ def corpus_html(
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """Return the text of a row, or its detail if it has no text."""
     detail, text = row.get("detail") or "", row.get("text")
     if not text:
         return shorten(detail, MAX_CHARACTERS)
@@ -128,7 +127,6 @@ def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] | None) -> Table:
-    """Return the lengths of documents and sentences, and the perplexities of sentences."""
     spreads = {
         "Documents (words)": documents and documents["words"],
         "Sentences (words)": sentences and sentences["words"],
@@ -193,7 +191,6 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
 
 
 def _histogram(scores: Mapping[str, Any]) -> Drawing:
-    """Draw the number of sentences over a logarithmic axis of perplexity, with a line at each threshold."""
     edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
     texts = [
         f"{format_number(left)} to {format_number(right)}: {count:,} sentences"

@@ -107,7 +107,6 @@ def _areas(names: Iterable[str]) -> tuple[Key, ...]:
 
 
 def _labels(view: DataView) -> Drawing:
-    """Draw the rows of each class, or the distribution of the scores."""
     if view.classes:
         size = len(view.classes)
         layers, legend = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
@@ -163,7 +162,6 @@ def _length_by_score(view: DataView) -> Drawing:
 
 
 def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> Drawing:
-    """Draw the median and the quartiles of each group."""
     names = [f"{shorten(name, 24)} ({len(values):,})" for name, values in groups.items()]
     rows = {}
     for at, values in enumerate(groups.values()):
@@ -242,8 +240,6 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
 
 
 def _draw_nothing(axes: Any, hovers: Hovers) -> None:
-    """Draw a figure without data, which has a note with the reason instead."""
-
 
 Place = tuple[str, float, float, float]
 """A word of a cloud, its left end and its baseline in points from the lower left corner, and its size in points."""

@@ -19,7 +19,7 @@ from paratune.base.units import counted
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
-from paratune.records.sweep import Axis, SweepRecord
+from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
 from paratune.reports.document import (
     Listing,
     Notice,
@@ -37,7 +37,6 @@ from paratune.reports.outcomes import (
     candidates_table,
     chosen_table,
     missing_table,
-    read_outcomes,
 )
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
@@ -50,7 +49,7 @@ from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
 from paratune.reports.systems.layouts import LAYOUTS, layout_tables
-from paratune.reports.systems.model import MATRIX, CellRun, Systems
+from paratune.reports.systems.model import MATRIX, CellRun, Systems, read_cell_runs
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
@@ -85,7 +84,6 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
 
 
 def _summary(report: SweepReport) -> ReportSection:
-    """Return the conclusions, and whether they can be trusted."""
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
     return ReportSection("summary", "Summary", tuple(box for box in boxes if box.statements) if report.runs else ())
 
@@ -97,7 +95,6 @@ def reproduced_runs(report: SweepReport) -> list[RunRecord]:
 
 
 def _subject(report: SweepReport) -> str:
-    """Return how many runs are finished, and the axes."""
     search = report.record.search
     axes = ", ".join(
         axis.label
@@ -218,14 +215,11 @@ def _group(group: CandidateGroup) -> dict[str, Any]:
         scores: dict[str, dict[str, Any]] = {}
         for split, metric in score_columns(candidate.cell_runs):
             found = candidate.amount(split, metric)
+            num_left_out, values = candidate.num_left_out, [found.values.get(seed) for seed in candidate.by_seed]
             scores.setdefault(split, {})[metric] = {
-                "mean": found.center,
-                "standard_deviation": found.deviation,
-                "num_runs": len(found.values),
-                "num_planned": found.num_runs - candidate.num_left_out,
-                "num_left_out": candidate.num_left_out,
-                "values": [found.values.get(seed) for seed in candidate.by_seed],
-            }
+                "mean": found.center, "standard_deviation": found.deviation, "num_runs": len(found.values),
+                "num_planned": found.num_runs - num_left_out, "num_left_out": num_left_out, "values": values,
+            }  # fmt: skip
         names = [item.cell.name for item in candidate.cell_runs]
         candidates.append({"values": dict(candidate.values), "runs": names, "scores": scores})
     return {
@@ -255,7 +249,6 @@ def notes_parts(text: str) -> Iterator[Part]:
 
 
 def _words(node: SyntaxTreeNode) -> str:
-    """Return the text in a block, on one line."""
     if node.type == "image":
         return node.content
     if node.type == "link":
@@ -338,46 +331,47 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         CheckpointError: One is absent, damaged, of another schema version, or named twice; their axes, baselines or the
             axes of the choice differ; a name has different values in two matrices.
     """
-    reports = [read_outcomes(folder) for folder in folders]
-    records = [report.record for report in reports]
+    records = [with_finished_runs(folder, read_sweep(folder)) for folder in folders]
+    runs_of = [read_cell_runs(folder, record) for folder, record in zip(folders, records, strict=True)]
     first = records[0]
-    if len(reports) == 1:
-        return replace(reports[0], record=first if price is None else replace(first, price_per_device_hour=price))
+    if len(records) == 1:
+        first = first if price is None else replace(first, price_per_device_hour=price)
+        return SweepReport(first, runs_of[0], folder=folders[0], groups=candidate_groups(first, runs_of[0]))
     paths = [folder.resolve().parts for folder in folders]
     if twice := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
         raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
     # As many parent folders as make the names unique.
     depth = next(depth for depth in count(1) if len({path[-depth:] for path in paths}) == len(paths))
-    by_name = dict(zip(("/".join(path[-depth:]) for path in paths), reports, strict=True))
+    names = ["/".join(path[-depth:]) for path in paths]
     axes = _joined_axes(folders, records)
     label = MATRIX if all(axis.label != MATRIX for axis in axes) else f"{MATRIX} folder"
     cell_runs = []
-    for name, report in by_name.items():
-        for item in report.cell_runs:
+    for name, items in zip(names, runs_of, strict=True):
+        for item in items:
             cell = replace(item.cell, name=f"{name}/{item.cell.name}", values={label: name, **item.cell.values})
             cell_runs.append(replace(item, cell=cell, record=item.record and replace(item.record, name=cell.name)))
     record = replace(
         first,
-        name=" + ".join(by_name),
+        name=" + ".join(names),
         matrix=", ".join(own.matrix for own in records),
         matrix_text="\n".join(f"# {own.matrix}\n{own.matrix_text or '# n/a'}" for own in records),
         command=(),
-        axes=(Axis(label, label, {name: name for name in by_name}, keys=(MATRIX,)), *axes),
+        axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *axes),
         select_per=(label, *first.select_per),
         cells=tuple(item.cell for item in cell_runs),
         published=None,
         looks=tuple(
             replace(look, finished=tuple(f"{name}/{cell}" for cell in look.finished))
-            for name, report in by_name.items()
-            for look in report.record.looks
+            for name, own in zip(names, records, strict=True)
+            for look in own.looks
         ),
         past=(),
         order=(),
         price_per_device_hour=price,
     )
-    own = {name: report.record.price_per_device_hour for name, report in by_name.items()}
+    prices = [own.price_per_device_hour if price is None else price for own in records]
     return SweepReport(
-        record, tuple(cell_runs), prices=own if price is None else dict.fromkeys(own, price),
+        record, tuple(cell_runs), prices=dict(zip(names, prices, strict=True)),
         folder=Path(os.path.commonpath([folder.resolve() for folder in folders])),
         groups=candidate_groups(record, cell_runs), joined=tuple(records),
     )  # fmt: skip

@@ -76,7 +76,6 @@ def over_sessions(values: Iterable[Any]) -> str:
 
 
 def _complete(values: Iterable[float | None]) -> list[float]:
-    """Return values if all of them are known, else none."""
     known = list(values)
     return [] if None in known else [value for value in known if value is not None]
 
@@ -125,7 +124,6 @@ def usable_cores(run: RunRecord) -> float | None:
 
 
 def _mean_power_w(run: RunRecord) -> float | None:
-    """Return the mean power of the devices in watts; None when one of them is unknown."""
     powers = [device.get("power_w") for device in run.summary.utilisation.devices]
     means = _complete(number_in(power.get("mean")) if isinstance(power, Mapping) else None for power in powers)
     return statistics.fmean(means) if means else None

@@ -19,13 +19,13 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
 from paratune.records.constant import is_better_score
-from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
+from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.amounts import Amount, amount_text, mean, mean_amount, scale_of
 from paratune.reports.document import ReportSection
 from paratune.reports.measures import metric_name, score
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.judging import AxisEffects
-from paratune.reports.systems.model import CellRun, Configuration, Systems, label_of, read_cell_runs
+from paratune.reports.systems.model import CellRun, Configuration, Systems, label_of
 from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
 from paratune.verdicts.finding import decide
@@ -57,9 +57,9 @@ class Candidate(Configuration):
                 values[seed] = of_seed
         return mean_amount(score(split, metric), values, len(self.by_seed) + self.num_left_out)
 
-    def is_whole(self, split: str, metric: str) -> bool:
-        """Return whether each seed that other candidates have has the score."""
-        found = self.amount(split, metric)
+    def is_whole(self, metric: str) -> bool:
+        """Return whether each seed that other candidates have has the score on validation."""
+        found = self.amount("validation", metric)
         return len(found.values) == found.num_runs
 
 
@@ -96,8 +96,9 @@ class CandidateGroup:
             return False
         return not is_better_score(self.metric, score, self.constant)
 
+    @property
     def split_shown(self) -> str:
-        """Return the split whose scores are shown: test, or validation when no run has test scores."""
+        """The split whose scores are shown: test, or validation when no run has test scores."""
         runs = (cell_run for candidate in self.candidates for cell_run in candidate.cell_runs)
         return "test" if any(cell_run.scores.get("test") for cell_run in runs) else "validation"
 
@@ -163,22 +164,10 @@ class SweepReport(Systems):
         return as_dict(self)
 
     def _repr_html_(self) -> str:
-        """Return what `paratune report` prints, for notebooks."""
-        from paratune.console.notebook import html_of
+        from paratune.console.html import html_of
         from paratune.reports.terminal import terminal_sweep
 
         return html_of(terminal_sweep(self))
-
-
-def read_outcomes(folder: Path) -> SweepReport:
-    """Read a matrix and the scores of its runs.
-
-    Raises:
-        CheckpointError: sweep.json is absent, damaged or of another schema version.
-    """
-    record = with_finished_runs(folder, read_sweep(folder))
-    cell_runs = read_cell_runs(folder, record)
-    return SweepReport(record, cell_runs, folder=folder, groups=candidate_groups(record, cell_runs))
 
 
 def candidate_groups(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple[CandidateGroup, ...]:
@@ -250,8 +239,8 @@ def compare_with_chosen(
 
     They are verdicts as those of `paratune compare`: over seeds and rows, corrected for their number and for looks.
     """
-    others = [one for one in candidates if one is not chosen and one.is_whole("validation", metric)]
-    if chosen is None or not others or not chosen.is_whole("validation", metric):
+    others = [one for one in candidates if one is not chosen and one.is_whole(metric)]
+    if chosen is None or not others or not chosen.is_whole(metric):
         return ()
     sides = []
     for label, candidate in enumerate((chosen, *others)):
@@ -292,7 +281,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
         short = f"{num_short} of {len(candidates)} candidates {are(num_short)}"
         remarks.append(f"{short} without seeds that others have")
     whole = [
-        (candidate, mean) for candidate in candidates if candidate.is_whole("validation", metric)
+        (candidate, mean) for candidate in candidates if candidate.is_whole(metric)
         if (mean := candidate.amount("validation", metric).center) is not None
     ]  # fmt: skip
     if not whole:
@@ -328,7 +317,7 @@ def chosen_table(report: SweepReport) -> Table:
     for group in report.groups:
         row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
         name = report.shown(across, group.values[across]) if across else ""
-        split, one = group.split_shown(), group.chosen
+        split, one = group.split_shown, group.chosen
         if report.is_choice:
             tie = f" (tied with {counted(len(group.tied), 'other')})" if group.tied else ""
             text = f"{one.label or 'the only one'}{tie}" if one else "none"
@@ -379,14 +368,14 @@ def _table_notes(report: SweepReport) -> Iterator[str]:
             score = f"{metric_name(group.metric)} {group.constant:.4f} on validation"
             constants[f"{f'{task}: ' if task else ''}A constant prediction ({group.predicts}) has {score}."] = None
     yield from constants
-    if any(group.split_shown() == "validation" for group in report.groups):
+    if any(group.split_shown == "validation" for group in report.groups):
         yield "Without a test set, scores are those of the validation set that decided the choice: they are optimistic."
 
 
 def candidates_table(report: SweepReport, group: CandidateGroup, number: int) -> Table:
     """Return all candidates of a group, with the score of every run."""
     tried = list(group.candidates[0].values)
-    tests = group.metrics if group.split_shown() == "test" else ()
+    tests = group.metrics if group.split_shown == "test" else ()
     axis = next((axis for axis in report.record.axes if axis.is_seed and len(report.seeds) > 1), None)
     header = [*(tried or ["runs"]), f"validation {metric_name(group.metric)}"]
     header += [f"{report.repeats} {seed}" for seed in report.seeds] if axis else []
@@ -415,7 +404,6 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
 
 
 def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
-    """Return the cell of a mean over the runs of a candidate."""
     if candidate is None:
         return TableCell(NOT_AVAILABLE)
     found = candidate.amount(split, metric)

@@ -130,7 +130,6 @@ def _files_of_report(folder: Path) -> set[str]:
 
 
 def _holds_report(folder: Path) -> bool:
-    """Return whether a folder contains a report that may be replaced."""
     try:
         value = read_json(folder / MARKER)
     except (CheckpointError, OSError):

@@ -102,7 +102,6 @@ def _figures_table(report: SweepReport, published: Published) -> Table:
 
 
 def _title(name: str, measure: Measure | None) -> str:
-    """Return the name of a published measure; of a score with its split."""
     if name in SYSTEM_MEASURES:
         return SYSTEM_MEASURES[name][0]
     return metric_label(name) if measure is None else measure.label
@@ -140,7 +139,6 @@ def _planned(report: SweepReport, configuration: Configuration, measure: str) ->
 
 
 def _claims_table(systems: Systems, published: Published) -> Table:
-    """Return each claim with its result and the intervals that decide it."""
     rows = []
     for claim in published.claims:
         judged = [_judged(systems, claim, pair.than, pair.of) for pair in claim.pairs]
@@ -206,7 +204,6 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
 
 
 def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration) -> MeasureComparison | str:
-    """Return the comparison; why there is none as a text."""
     if claim.kind in RATIO_CLAIMS:
         if claim.measure in ("time", "total_time") and (base.is_probe or other.is_probe):
             return "probes have no time of a whole run"

@@ -135,14 +135,6 @@ class ReportRow:
     cells: tuple[TableCell, ...]
 
     @property
-    def key(self) -> str:
-        return self.measure.key
-
-    @property
-    def group(self) -> str:
-        return self.measure.group
-
-    @property
     def shown(self) -> bool:
         """Whether tables show it; CSV and JSON have all rows."""
         values = [cell.value for cell in self.cells]

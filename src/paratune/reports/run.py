@@ -73,7 +73,6 @@ class Report:
         return self.systems.verdicts
 
     def _repr_html_(self) -> str:
-        """Return what `paratune report` prints, for notebooks."""
         from paratune.console.html import html_of
         from paratune.reports.terminal import terminal_runs
 
@@ -154,7 +153,6 @@ def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
 
 
 def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Return each text once, with the names of its runs unless there is only one run."""
     notes = []
     for text, names in grouped(texts).items():
         who = "All runs" if len(names) == len(runs) else ", ".join(names)
@@ -163,7 +161,6 @@ def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list
 
 
 def _warnings_of(run: RunRecord) -> Iterator[str]:
-    """Yield what makes the figures of a run misleading."""
     if run.summary.num_steps and not run.summary.throughput.num_steps_measured:
         steps = format_count(run.summary.num_steps)
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
@@ -179,7 +176,6 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
 
 
 def _notes_of(run: RunRecord) -> Iterator[str]:
-    """Yield how a run was measured and ended."""
     summary, fitted = run.summary, run.summary.fitted
     measured, steps = summary.throughput.num_steps_measured, format_count(summary.num_steps)
     if run.is_baseline:
@@ -205,7 +201,7 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
 
 
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
-    cells = {row.key: row.cells[position] for row in rows}
+    cells = {row.measure.key: row.cells[position] for row in rows}
     own = {"run_id", "task", "hardware", "versions", "code", "command"}
     of_session = {"began", "step", "world_size", "device", "batch", "loader", *own} - {"run_id", "task"}
     sessions = [
@@ -231,10 +227,10 @@ def _spreads(runs: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, 
     names, spreads = [run.name for run in runs], {}
     for row in rows:
         values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
-        if len(values) > 1 and (row.key in _SPREAD_KEYS or row.group.endswith(" scores")):
+        if len(values) > 1 and (row.measure.key in _SPREAD_KEYS or row.measure.group.endswith(" scores")):
             ends = {"min": min(values), "max": max(values), "num_runs": len(values)}
             mean, deviation = statistics.fmean(values), statistics.stdev(values)
-            spreads[row.key] = {"mean": mean, "standard_deviation": deviation, **ends}
+            spreads[row.measure.key] = {"mean": mean, "standard_deviation": deviation, **ends}
     return {"runs": names, "spread": spreads}
 
 
@@ -245,8 +241,10 @@ _MAX_CONFUSIONS = 20
 def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
     """Return the table of the known figures: a line for each figure, a column for each of the first runs."""
     rows = [row for row in report.rows if row.shown]
-    lines = ((TableCell(row.label, row.key), *row.cells[: len(runs)]) for row in rows)
-    groups = [(next(members)[0], heading) for heading, members in groupby(enumerate(rows), lambda at: at[1].group)]
+    lines = ((TableCell(row.label, row.measure.key), *row.cells[: len(runs)]) for row in rows)
+    groups = [
+        (next(members)[0], heading) for heading, members in groupby(enumerate(rows), lambda at: at[1].measure.group)
+    ]
     notes = dict.fromkeys(row.measure.note for row in rows if row.measure.note)
     title = "Comparison" if len(runs) > 1 else "Results"
     return make_table(
@@ -313,7 +311,7 @@ def make(
     if out is None:
         return report
     lines = [
-        {"run": run.name, "folder": str(run.folder), **{row.key: row.cells[at].value for row in report.rows}}
+        {"run": run.name, "folder": str(run.folder), **{row.measure.key: row.cells[at].value for row in report.rows}}
         for at, run in enumerate(report.runs)
     ]
     files = {**document_files(run_document(report), wanted=wanted), CSV: results_csv(lines)}
@@ -388,7 +386,6 @@ def _sections(report: Report) -> Iterator[ReportSection]:
 
 
 def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
-    """Yield confusion matrices and predicted against actual values; probes predict nothing."""
     scored = [(run, end) for run, end in suffixed if not run.is_probe]
     found = {run.name: figures.read_predictions(run) for run, _ in scored if run.task == "regression"}
     known = {name: values for name, values in found.items() if not isinstance(values, str)}

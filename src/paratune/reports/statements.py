@@ -211,7 +211,6 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
 
 
 def _cost(report: SweepReport) -> Iterator[Statement]:
-    """Yield the device-hours, their price and the energy of all runs."""
     hours = [
         (value, report.price_of(member))
         for member in report.measured
@@ -317,7 +316,6 @@ def _load(effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
 
 
 def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
-    """Return how much configurations differ that cannot differ in speed; None where all may differ."""
     known = [control for control in controls if control is not None]
     if not known:
         return None

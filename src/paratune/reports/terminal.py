@@ -25,7 +25,7 @@ from paratune.reports.run import Report
 from paratune.reports.runs.read import Certificate, Unfinished
 from paratune.reports.statements import matrix_statements, run_statements, trust_statements
 from paratune.reports.systems.judging import axis_verdicts
-from paratune.reports.systems.tables import headline_scores, lines_table, main_table
+from paratune.reports.systems.tables import headline_scores, main_table
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.text import shorten_all
 from paratune.verdicts import Verdict
@@ -96,7 +96,7 @@ def terminal_runs(report: Report) -> TerminalParts:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
     parts: list[Part] = [*(_one_run(report) if len(report.runs) == 1 else _several_runs(report))]
     names, most = [run.name for run in report.runs], _MAX_LINES
-    until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.group == TARGETS_GROUP]
+    until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.measure.group == TARGETS_GROUP]
     parts += [make_table("targets", "", ["", *names[:most]], until)] if until else []
     if report.warnings:
         more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
@@ -115,7 +115,6 @@ def _several_runs(report: Report) -> Parts:
 
 
 def _one_run(report: Report) -> Parts:
-    """Yield the scores beside those of a constant answer, and time, speed and memory."""
     (run,) = report.runs
     headline = headline_scores(report.runs) if not run.is_probe else []
     metrics = list(dict.fromkeys(metric for _, metric in headline))
@@ -139,7 +138,6 @@ def _one_run(report: Report) -> Parts:
 
 
 def _beside(certificates: Iterable[Certificate], unfinished: Iterable[Unfinished], num_runs: int) -> Iterator[Text]:
-    """Yield the results of certificates, and the runs that are not finished."""
     for certificate in certificates:
         text = f"Certificate ({certificate.run_names(num_runs)}): {certificate.sentence} {certificate.path}"
         yield Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow")
@@ -168,7 +166,7 @@ def terminal_sweep(report: SweepReport) -> TerminalParts:
         parts.append(replace(chosen_table(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them"))
     if report.measured:
         tables = {section.key: section.tables for section in report.sections}
-        parts += [lines_table(report, _MAX_LINES), *tables.get("layout", ()), *tables.get("targets", ())]
+        parts += [main_table(report, most=_MAX_LINES), *tables.get("layout", ()), *tables.get("targets", ())]
     lost = [cell_run for cell_run in report.cell_runs if cell_run.record is None]
     if lost:
         heading = f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}"
@@ -201,7 +199,6 @@ def terminal_comparison(comparison: Comparison) -> TerminalParts:
 
 
 def _family(verdicts: Sequence[Verdict]) -> Parts:
-    """Yield the verdicts on configurations that are compared with one baseline."""
     is_long = len(verdicts) > 1
     if is_long:
         yield from _statements(run_statements(verdicts))

@@ -11,7 +11,7 @@ from raised import raises_code
 
 from paratune.api.sweep_rounds import judged_and_undecided, next_round, read_rounds, train_rounds, undecided_runs
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
-from paratune.reports.outcomes import read_outcomes
+from paratune.reports.matrix import read_joined
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
@@ -146,7 +146,7 @@ def test_a_stopped_round_is_continued(tmp_path: Path):
 def test_runs_that_were_not_needed_are_no_missing_runs(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
     train(tmp_path, record, todo, FakeTrainer(tmp_path))
-    report = read_outcomes(tmp_path)
+    report = read_joined([tmp_path])
     assert report.num_skipped == 0
     (group,) = report.groups
     assert [candidate.num_left_out for candidate in group.candidates] == [0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune.config.load import load_config
 from paratune.records.sweep import read_sweep
-from paratune.reports.outcomes import read_outcomes
+from paratune.reports.matrix import read_joined
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
@@ -87,7 +87,7 @@ def test_what_others_have_trained_is_found(matrix_file: Path):
     _finish(matrix_file, third, given, environment_unset=["OMP_NUM_THREADS"], world_size=2)
     _finish(matrix_file, fourth, {**given, "A": "2"}, environment_unset=["OMP_NUM_THREADS"])
 
-    report = read_outcomes(Path("runs/m"))
+    report = read_joined([Path("runs/m")])
     plan = plan_of(read_matrix(matrix_file), cells_of(read_matrix(matrix_file)), [])
 
     assert [cell_run.cell.state for cell_run in report.cell_runs] == ["finished", "pending", "pending", "pending"]

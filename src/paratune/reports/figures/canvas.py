@@ -150,7 +150,6 @@ def figure_style(changes: Mapping[str, Any] = {}) -> Iterator[None]:
 
 
 def _handle(key: Key) -> Any:
-    """Return what stands beside a name in the legend above all axes."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

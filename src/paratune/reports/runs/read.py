@@ -218,7 +218,6 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
 
 
 def _progress_text(folder: Path, planned: float | None) -> str:
-    """Return the progress of an unfinished run, from its events."""
     last, stop = 0, None
     for event in records.read_events(folder):
         if event["event"] == "step":
@@ -239,7 +238,6 @@ def events_bytes(runs: Iterable[RunRecord]) -> int:
 
 
 def _doubts(runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield notes on copies, which have the same record in another folder."""
     for position, run in enumerate(runs):
         earlier = (other for other in runs[:position] if run.run == other.run and run.summary == other.summary)
         if (other := next(earlier, None)) is not None:
@@ -247,7 +245,6 @@ def _doubts(runs: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
-    """Return the runs with unique names: equal run ids get parent folders."""
     names = [run.name for run in runs]
     parts = {run.folder: run.folder.resolve().parts for run in runs if names.count(run.name) > 1}
     depth = next(depth for depth in count(2) if len({path[-depth:] for path in parts.values()}) == len(parts))

@@ -58,7 +58,6 @@ def reproduction_texts(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord]
 
 
 def _configured(shown: Sequence[RunRecord]) -> dict[str, RunRecord]:
-    """Return the first runs whose configuration is recorded, by names of files."""
     runs = itertools.islice((run for run in shown if run.sessions[-1].run.config), MAX_CONFIGURATIONS)
     stems = ((run, re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run") for run in runs)
     return {f"{number}-{stem}.yaml": run for number, (run, stem) in enumerate(stems, start=1)}
@@ -80,13 +79,16 @@ def command_line(words: Sequence[str]) -> str:
 
 
 def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str, str]:
-    """Return when, where, by what and on what data the runs were made."""
     sessions = [session.run for run in runs for session in run.sessions]
-    began = (session.began or session.created for session in sessions)
+    dates = (session.began or session.created for session in sessions), (run.summary.finished for run in runs)
+    began, finished = (
+        [" to ".join(dict.fromkeys((known[0], known[-1]))) if known else NOT_AVAILABLE]
+        for known in (sorted(filter(None, of_runs)) for of_runs in dates)
+    )
     facts: dict[str, Iterable[str]] = {
         "Working directory": map(value_text, [own.directory for own in sweeps or sessions]),
-        "Runs began": _ends(began),
-        "Runs finished": _ends(run.summary.finished for run in runs),
+        "Runs began": began,
+        "Runs finished": finished,
         "Code": map(_code, sessions),
     }
     for split in ("train", "validation", "test"):
@@ -98,11 +100,6 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str
     return {label: text for label, texts in facts.items() if (text := "; ".join(_different(texts)))}
 
 
-def _ends(dates: Iterable[str | None]) -> list[str]:
-    known = sorted(filter(None, dates))
-    return [" to ".join(dict.fromkeys([known[0], known[-1]])) if known else NOT_AVAILABLE]
-
-
 def _different(texts: Iterable[str]) -> list[str]:
     different = list(dict.fromkeys(texts))
     more = len(different) - _MAX_VALUES
@@ -110,7 +107,6 @@ def _different(texts: Iterable[str]) -> list[str]:
 
 
 def _code(session: RunFile) -> str:
-    """Return the version of paratune with its commit, and whether the checkout had changes."""
     commit, dirty = (session.code.get(key) for key in ("git_commit", "git_dirty"))
     changes = "" if dirty is False or not commit else ", with uncommitted changes" if dirty else ", changes unknown"
     return f"paratune {value_text(session.versions.get('paratune'))}, commit {value_text(commit)}{changes}"

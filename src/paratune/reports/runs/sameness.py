@@ -221,7 +221,6 @@ def configuration_key(run: RunRecord) -> str:
 
 
 def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parts of sections that differ."""
     if not all(isinstance(value, Mapping) for value in values.values()):
         return values
     flat = {name: flatten(value) for name, value in values.items()}
@@ -331,7 +330,6 @@ def _samples(*pair: RunRecord) -> float | None:
 
 
 def _in_words(difference: Difference, pair: tuple[RunRecord, RunRecord]) -> str:
-    """Return a difference in words, with both values if they are short."""
     if difference.key == "initial_weights":
         names = [plain(run.run.model.architecture if run.is_baseline else run.setting("model.name")) for run in pair]
         return f"the model ({' → '.join(names)})" if names[0] != names[1] else difference.label

@@ -482,7 +482,6 @@ def _all_runs(systems: Systems, member: Configuration) -> Group:
 
 
 def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:
-    """Return the note on columns without known values, with the reasons from the records."""
     # A run of one rank has a reason of its own.
     runs = sorted((run for member in members for run in member.runs), key=lambda run: run.run.world_size == 1)
     unknown: dict[str, list[str]] = {}

@@ -250,7 +250,6 @@ def interval_of(comparison: MeasureComparison, factor: float, name: str, task: s
 
 
 def _scale(comparison: MeasureComparison, task: str) -> tuple[float, str]:
-    """Return the factor of the unit that is drawn, and the label of the axis."""
     measure = comparison.measure
     if comparison.is_ratio:
         return 100.0, f"{measure.capitalize()} (%)"

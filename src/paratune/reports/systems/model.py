@@ -51,16 +51,14 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
     """Read the runs of a matrix, without their events; a damaged record is the reason why there is none."""
     cell_runs = []
     for cell in record.cells:
-        run, found, reason = cell_run_folder(folder, cell.name), None, None
+        run, found = cell_run_folder(folder, cell.name), None
+        state = "not trained yet" if cell.state == "pending" else cell.state
+        reason: str | None = ": ".join(filter(None, [state, cell.reason]))
         if cell.state == "finished":
             try:
-                found = read_record(run, cell.name)
+                found, reason = read_record(run, cell.name), None
             except CheckpointError as error:
                 reason = f"its record cannot be read: {plain(error)}"
-        else:
-            reason = ": ".join(
-                filter(None, ["not trained yet" if cell.state == "pending" else cell.state, cell.reason])
-            )
         cell_runs.append(CellRun(cell, run, found, reason))
     return tuple(cell_runs)
 
@@ -190,19 +188,15 @@ class Systems:
         return build_configurations(self.record, self.cell_runs)
 
     @cached_property
-    def _named(self) -> Configuration | None:
-        named = (member for member in self.measured if self.record.baseline.items() <= member.values.items())
-        return next(named, None)
-
-    @property
     def baseline(self) -> Configuration | None:
         """The baseline: named by the matrix, or the first configuration; None when no run can be read."""
-        return self._named or next(iter(self.measured), None)
+        named = (member for member in self.measured if self.record.baseline.items() <= member.values.items())
+        return next(named, next(iter(self.measured), None))
 
     @property
     def baseline_remark(self) -> str:
         """Reason why the baseline is not the one that the matrix names."""
-        if self._named or not self.record.baseline:
+        if self.baseline is None or self.record.baseline.items() <= self.baseline.values.items():
             return ""
         wanted = ", ".join(f"{label} {name}" for label, name in self.record.baseline.items())
         return f"the baseline of the matrix ({wanted}) has no finished run"
@@ -257,7 +251,6 @@ class Systems:
 
     @cached_property
     def _baselines(self) -> Mapping[tuple[Any, ...], Configuration]:
-        """The baselines of all configurations."""
         base, record = self.baseline, self.record
         assert base is not None
         held = record.select_per
@@ -284,19 +277,13 @@ class Systems:
         if measure.key == "cost":
             price = self.price_of(configuration)
             return amount(cost(price or 0.0), () if price is None else configuration.runs)
-        return self.once(
-            measure.key,
-            configuration,
-            lambda: amount(measure, configuration.scored if measure.is_quality else configuration.runs),
-        )
-
-    @cached_property
-    def _matrix_labels(self) -> frozenset[str]:
-        return frozenset(axis.label for axis in self.record.axes if MATRIX in axis.keys)
+        runs = configuration.scored if measure.is_quality else configuration.runs
+        return self.once(measure.key, configuration, lambda: amount(measure, runs))
 
     def matrix_of(self, configuration: Configuration) -> str:
         """Return the name of its matrix, of several; empty for a single one."""
-        return next((configuration.values[label] for label in self._matrix_labels), "")
+        labels = (axis.label for axis in self.record.axes if MATRIX in axis.keys)
+        return next((configuration.values[label] for label in labels), "")
 
     def price_of(self, configuration: Configuration) -> float | None:
         """Return the price of a device-hour of its matrix."""
@@ -320,13 +307,9 @@ class Systems:
         if len(members) <= limit:
             return list(members), ""
         # One of unknown speed is not known to be slow: it is drawn.
-        rates = {
-            id(member): math.inf if rate is None else rate
-            for member in members
-            for rate in [self.amount(MEASURES["samples_per_s"], member).center]
-        }
-        fastest = sorted(members, key=lambda member: (member is not self.baseline, -rates[id(member)]))[:limit]
-        drawn = {id(member) for member in fastest}
+        rates = [(self.amount(MEASURES["samples_per_s"], member).center, member) for member in members]
+        rates.sort(key=lambda pair: (pair[1] is not self.baseline, -math.inf if pair[0] is None else -pair[0]))
+        drawn = {id(member) for _, member in rates[:limit]}
         sentence = f"Drawn: the {limit} fastest of {len(members)} configurations (by samples/s); the table has all."
         return [member for member in members if id(member) in drawn], sentence
 

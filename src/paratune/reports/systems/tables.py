@@ -11,7 +11,7 @@ from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import ScoreTarget
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.records.slices import notes, score_text, shown_metrics, slice_score
-from paratune.reports.amounts import Amount, Scale, amount, amount_text, scale_of
+from paratune.reports.amounts import amount, amount_text, scale_of
 from paratune.reports.measures import (
     EFFICIENCY,
     GOODPUT,
@@ -41,7 +41,7 @@ from paratune.reports.systems.building import (
     scalings,
 )
 from paratune.reports.systems.model import Configuration, Systems
-from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.words import change_words, signed_interval_words
@@ -146,7 +146,6 @@ def _names(members: Sequence[Configuration]) -> LabelColumn:
 
 
 def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
-    """Return the columns of devices and global batch."""
     return [
         names("Devices", "num_devices", [member.world_size for member in members]),
         names("Global batch", "global_batch_size", [member.global_batch_size for member in members]),
@@ -194,68 +193,50 @@ def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int 
     Args:
         systems: The configurations, and the verdicts on them; with two, their changes are in a last column.
         settings: Differences between their runs, above the measures of few configurations.
-        most: Lines of many configurations.
+        most: Lines of many configurations, which have means alone.
     """
-    members = sorted(systems.measured, key=lambda member: member is not systems.baseline)
-    if len(members) > MAX_BESIDE:
-        return lines_table(systems, most)
-    rows: list[list[str | TableCell]] = [
-        [item.key, *(", ".join(dict.fromkeys(setting_text(item, run.name) for run in one.runs)) for one in members)]
-        for item in settings
-    ]
-    if any(len(member.runs) > 1 for member in members):
-        rows.append(["Runs", *(f"{len(member.runs)}" for member in members)])
-    rows += [
-        [TableCell(heading, measure.key), *(_cell(measure, item, amount_text(item, scale)) for item in amounts)]
-        for measure, heading, scale, amounts in _amounts(systems, members, _main_measures(systems))
-    ]
-    columns: list[Heading] = [("", "figure"), *(Column(member.label) for member in members)]
-    if len(members) != 2:
-        return make_table("main", "", columns, rows)
-    found = {key: finding for key, by_label in findings(systems).items() for finding in by_label.values()}
+    are_beside, members = len(systems.measured) <= MAX_BESIDE, [*systems.measured]
+    if are_beside:
+        members.sort(key=lambda member: member is not systems.baseline)
+    lines: list[list[TableCell]] = []
+    for item in settings if are_beside else ():
+        texts = (", ".join(dict.fromkeys(setting_text(item, run.name) for run in one.runs)) for one in members)
+        lines.append([TableCell(item.key), *map(TableCell, texts)])
+    are_means = any(len(member.runs) > 1 for member in members)
+    if are_means or not are_beside:
+        counts = (TableCell(f"{len(member.runs)}", len(member.runs)) for member in members)
+        lines.append([TableCell("Runs", "runs"), *counts])
+    for measure in _main_measures(systems, MAX_SCORES if are_beside else 1):
+        amounts = [amount_of(systems, measure, member, member) for member in members]
+        if all(amount.center is None for amount in amounts) or not (are_beside or measure.better):
+            continue
+        scale = scale_of(measure.unit, [amount.center for amount in amounts])
+        # A constant answer has no spread over seeds.
+        amounts = [replace(amount, is_of_all=not (are_beside and measure.better)) for amount in amounts]
+        cells = (
+            TableCell(amount_text(found, scale), found.center, tuple(found.values), measure.source,
+                      deviation=found.deviation) for found in amounts
+        )  # fmt: skip
+        lines.append([TableCell(scale.label(measure.label.removesuffix(" per device")), measure.key), *cells])
+    if not are_beside:
+        columns = [("Configuration", "configuration"), *((line[0].text, str(line[0].value)) for line in lines)]
+        rows: list[Row] = [[one.label, *(line[at] for line in lines)] for at, one in enumerate(members, start=1)]
+        notes = ["Means over the runs of a line."] if are_means else []
+        notes += [f"{len(rows) - len(rows[:most])} more: see the report."] if rows[:most] != rows else []
+        return make_table("main", "", columns, rows[:most], 1, notes)
+    heads: list[Heading] = [("", "figure"), *(Column(member.label) for member in members)]
+    known = findings(systems) if len(members) == 2 else {}
+    found = {key: finding for key, by_label in known.items() for finding in by_label.values()}
     found = {f"{finding.split}_{key}" if finding.split else key: finding for key, finding in found.items()}
     task = members[0].runs[0].task
-    changes = [_change(found.get(row[0].value) if isinstance(row[0], TableCell) else None, task) for row in rows]
+    changes = [_change(found.get(line[0].value), task) for line in lines]
     if not any(changes):
-        return make_table("main", "", columns, rows)
+        return make_table("main", "", heads, lines)
     notes = ["Scores change in points of a hundred. In brackets: 95% intervals."]
     if any(change.endswith(_ADJUSTED) for change in changes):
         notes.append("* adjusted for the order of the runs")
-    lines = [[*row, change] for row, change in zip(rows, changes, strict=True)]
-    return make_table("main", "", [*columns, Column("Change")], lines, 1, notes)
-
-
-def lines_table(systems: Systems, most: int | None = None) -> Table:
-    """Return means of the main measures with a line for each configuration; with `most`, of the first ones."""
-    members = systems.measured
-    measures = [measure for measure in _main_measures(systems, 1) if measure.better]
-    found = [*_amounts(systems, members, measures)]
-    rows: list[Row] = [
-        [member.label, TableCell(f"{len(member.runs)}", len(member.runs)),
-         *(_cell(measure, amounts[at], scale.text(amounts[at].center)) for measure, _, scale, amounts in found)]
-        for at, member in enumerate(members)
-    ]  # fmt: skip
-    notes = ["Means over the runs of a line."] if any(len(member.runs) > 1 for member in members) else []
-    notes += [f"{len(rows) - len(rows[:most])} more: see the report."] if rows[:most] != rows else []
-    columns = [("Configuration", "configuration"), ("Runs", "runs"), *((head, item.key) for item, head, *_ in found)]
-    return make_table("main", "", columns, rows[:most], 1, notes)
-
-
-def _amounts(
-    systems: Systems, members: Sequence[Configuration], measures: Sequence[Measure]
-) -> Iterator[tuple[Measure, str, Scale, list[Amount]]]:
-    """Yield each measure that a configuration has, with its heading, the format of its values, and the values."""
-    for measure in measures:
-        amounts = [amount_of(systems, measure, member, member) for member in members]
-        if any(amount.center is not None for amount in amounts):
-            scale = scale_of(measure.unit, [amount.center for amount in amounts])
-            # A constant answer has no spread over seeds.
-            shown = amounts if measure.better else [replace(amount, is_of_all=True) for amount in amounts]
-            yield measure, scale.label(measure.label.removesuffix(" per device")), scale, shown
-
-
-def _cell(measure: Measure, found: Amount, text: str) -> TableCell:
-    return TableCell(text, found.center, tuple(found.values), measure.source, deviation=found.deviation)
+    changed = [[*line, change] for line, change in zip(lines, changes, strict=True)]
+    return make_table("main", "", [*heads, Column("Change")], changed, 1, notes)
 
 
 def _main_measures(systems: Systems, most: int = MAX_SCORES) -> list[Measure]:
@@ -429,14 +410,17 @@ def machine_names(systems: Systems) -> list[str]:
 
 
 def _kinds_table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]) -> Table:
-    """Return a table with a line for each fact, and a column for each kind: its name, its runs and its facts."""
     kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
     notes = (f"{more} others are not shown; run.json of each run has them.",) if more > 0 else ()
-    named = {name if len(kinds) > 1 else "All runs": (group, facts) for name, group, facts in kinds}
-    runs = {head: tuple(run.name for run in group) for head, (group, _) in named.items()}
-    table = facts_table(key, title, {head: facts for head, (_, facts) in named.items()}, runs)
-    counts = (TableCell("Runs"), *(TableCell(f"{len(names):,}", len(names), names) for names in runs.values()))
-    return replace(table, lines=(*table.lines, counts), notes=notes)
+    heads = [name if len(kinds) > 1 else "All runs" for name, *_ in kinds]
+    runs = [tuple(run.name for run in group) for _, group, _ in kinds]
+    rows: list[Row] = [
+        [fact, *(TableCell(facts.get(fact, NOT_AVAILABLE), None, names, "run.json")
+                 for names, (*_, facts) in zip(runs, kinds, strict=True))]
+        for fact in dict.fromkeys(fact for *_, facts in kinds for fact in facts)
+    ]  # fmt: skip
+    rows.append(["Runs", *(TableCell(f"{len(names):,}", len(names), names) for names in runs)])
+    return make_table(key, title, [("", "fact"), *heads], rows, 1 + len(kinds), notes)
 
 
 def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
@@ -467,7 +451,6 @@ def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
 
 
 def _each(parts: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Return the different values of a fact."""
     texts = list(dict.fromkeys(fact_text(key, value) for part in parts if (value := part.get(key)) is not None))
     more = f" and {len(texts) - _MAX_VALUES} others" if len(texts) > _MAX_VALUES else ""
     return ("; ".join(texts[:_MAX_VALUES]) + more) or NOT_AVAILABLE

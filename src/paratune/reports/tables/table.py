@@ -1,6 +1,6 @@
 """`Table`: columns and lines of cells, each cell with its text, its value and the runs that it was computed from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -183,18 +183,6 @@ class Table:
 
 Heading = str | tuple[str, str] | Column  # a column: its label, or its label and key, or itself
 Row = Sequence[str | TableCell]  # the cells of a line, or their texts
-
-
-def facts_table(
-    key: str, title: str, facts: Mapping[str, Mapping[str, str]], runs: Mapping[str, tuple[str, ...]]
-) -> Table:
-    """Return a table with a line for each fact of run.json and a column for each entry of `facts`, with its `runs`."""
-    names = dict.fromkeys(fact for column in facts.values() for fact in column)
-    rows: list[Row] = [
-        [fact, *(TableCell(facts[label].get(fact, NOT_AVAILABLE), None, runs[label], "run.json") for label in facts)]
-        for fact in names
-    ]
-    return make_table(key, title, [("", "fact"), *facts], rows, 1 + len(facts))
 
 
 def make_table(

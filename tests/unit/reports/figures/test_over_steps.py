@@ -6,6 +6,7 @@ from make_run import make_run
 
 from paratune.records import events_file
 from paratune.records.finished import read_record
+from paratune.reports.figures.canvas import page_figure
 from paratune.reports.systems.figures import step_drawings, step_line
 from paratune.reports.run import run_document
 from paratune.reports.run import build_report
@@ -64,6 +65,23 @@ def test_a_band_goes_from_the_smallest_to_the_largest_run(tmp_path):
     runs = [run_with(tmp_path / f"s{seed}", [step(1, wall)], seed=seed) for seed, wall in ((1, 100.0), (2, 200.0))]
     _, mean, low, high = step_line(runs, 32).band("throughput")
     assert (mean[0], low[0], high[0]) == (240.0, 160.0, 320.0)
+
+
+def evaluation(number, loss, split="validation"):
+    return {"event": "evaluation", "step": number, "split": split, "scores": {"loss": loss}}
+
+
+def test_losses_are_those_of_all_steps_and_of_the_evaluations_that_all_runs_have(tmp_path):
+    events = [step(1, 9000.0, warmup=True, loss=4.0), step(2, 100.0, loss=2.0), step(3, 100.0, loss=None)]
+    events += [evaluation(2, 1.0), evaluation(3, 0.5), evaluation(3, 9.0, "other")]
+    runs = [run_with(tmp_path / "a", events), run_with(tmp_path / "b", [*events[:2], evaluation(2, 3.0)], seed=2)]
+    line = step_line(runs, 32)
+    assert line.values["loss"] == pytest.approx([[4.0, 2.0, math.nan], [4.0, 2.0, math.nan]], nan_ok=True)
+    assert line.validation.index.tolist() == [2.0]
+    assert line.validation.to_numpy().tolist() == [[1.0, 3.0]]
+    # A point has the mean of the runs.
+    (drawing,) = step_drawings([("both", runs)], 32)
+    assert "both: validation loss 2.0000 at step 2" in page_figure(drawing)
 
 
 def test_no_figure_without_events(tmp_path):

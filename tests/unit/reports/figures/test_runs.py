@@ -10,8 +10,8 @@ import pytest
 from make_run import make_run
 from pyarrow import parquet
 
-from paratune.records.finished import Curve
 from paratune.reports.figures import canvas, plots
+from paratune.reports.measures import STEP_PARTS
 from paratune.reports.systems import figures
 from paratune.reports.runs.read import read_runs
 
@@ -26,14 +26,20 @@ def _runs(tmp_path, names=("a", "b"), **changes):
 
 
 def loss_curves(runs):
-    return figures.losses("loss", "Loss", {run.name: [run] for run in runs}, range(len(runs)))
+    (drawing,) = figures.step_drawings([(run.name, [run]) for run in runs], 32)
+    return drawing
+
+
+def phase_bars(runs):
+    rows = [[measure.of(run) for measure in STEP_PARTS] for run in runs]
+    return figures.phases("phases", "Phases", "", [run.name for run in runs], rows, "Time (ms)")
 
 
 def _all(runs):
     predictions = {runs[0].name: ("test", np.arange(20.0), np.arange(20.0) + 0.5)}
     pictures = [
         loss_curves(runs),
-        figures.phase_bars(runs),
+        phase_bars(runs),
         *figures.prediction_figures(predictions),
     ]
     return [_svg(picture) for picture in pictures]
@@ -61,7 +67,7 @@ def test_hostile_names_are_text_in_figures(tmp_path):
         assert "<script" not in svg
         assert "\x1b" not in svg
         assert "\u202e" not in svg
-    assert "$\\frac" in _svg(figures.phase_bars(_runs(tmp_path / "short", ("$\\frac$", "b"))))
+    assert "$\\frac" in _svg(phase_bars(_runs(tmp_path / "short", ("$\\frac$", "b"))))
 
 
 def test_ids_of_figures_are_unique_on_a_page(tmp_path):
@@ -82,7 +88,7 @@ def test_figures_follow_the_colours_of_the_page(tmp_path):
 
 def test_bars_have_tooltips_with_their_values(tmp_path):
     # 30% of an 80 ms step.
-    svg = _svg(figures.phase_bars(_runs(tmp_path, step_ms=80.0)))
+    svg = _svg(phase_bars(_runs(tmp_path, step_ms=80.0)))
     assert "<title>a: forward 24.0 ms (30.0%)</title>" in svg
 
 
@@ -93,38 +99,19 @@ def test_a_step_with_an_unknown_phase_has_no_bar_and_no_shares(tmp_path):
             make_run(tmp_path / "1", step_ms=80.0, summary_changes={"phases.backward": {"total_s": None}}),
         ]
     ).runs
-    svg = _svg(figures.phase_bars(runs))
+    svg = _svg(phase_bars(runs))
     first, second = (run.name for run in runs)
     assert f"<title>{first}: forward 24.0 ms (30.0%)</title>" in svg
     assert f"<title>{second}: backward n/a ms (n/a)</title>" in svg
     assert f"<title>{second}: forward n/a ms (n/a)</title>" in svg
 
 
-def test_losses_of_runs_with_other_batches_are_drawn_over_epochs(tmp_path):
+def test_losses_of_runs_with_other_batches_are_drawn_over_samples(tmp_path):
     first = make_run(tmp_path / "a")
     second = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 64})
     runs = read_runs([first, second]).runs
-    assert ">Epoch<" in _svg(loss_curves(runs))
+    assert ">Samples seen<" in _svg(loss_curves(runs))
     assert ">Optimizer step<" in _svg(loss_curves(runs[:1]))
-
-
-def test_a_band_is_over_the_steps_that_all_runs_have():
-    first = Curve((1, 2, 3), (None,) * 3, (4.0, 2.0, None))
-    second = Curve((1, 2, 3), (None,) * 3, (2.0, 1.0, 1.0))
-    band = figures.loss_band([first, second], by_epoch=False)
-    assert [column.tolist() for column in band] == [[1, 2], [3.0, 1.5], [2.0, 1.0], [4.0, 2.0]]
-    # Running means over 2 steps: 4, 3 and 2, 1.5.
-    assert figures.loss_band([first, second], by_epoch=False, window=2)[1].tolist() == [3.0, 2.25]
-    assert figures.loss_band([first, Curve((), (), ())], by_epoch=False)[0].tolist() == []
-
-
-def test_unknown_losses_leave_gaps(tmp_path):
-    folder = make_run(tmp_path / "a")
-    (folder / "events.rank0000.jsonl").write_text(
-        '{"event": "step", "time": 1, "step": 1, "epoch": 0.1, "loss": null}\n'
-    )
-    runs = read_runs([folder]).runs
-    assert _svg(loss_curves(runs)).startswith("<svg")
 
 
 def test_run_styles_differ_for_twelve_runs():

@@ -16,7 +16,8 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folde
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix import _subject as subject
 from paratune.reports.matrix import matrix_sections
-from paratune.reports.outcomes import SweepReport, read_outcomes
+from paratune.reports.matrix import read_joined
+from paratune.reports.outcomes import SweepReport
 from paratune.reports.statements import chosen_statement
 from paratune.reports.outcomes import candidates_table, chosen_table, missing_table
 from paratune.verdicts import MeasureComparison
@@ -80,7 +81,7 @@ def make(
     folder.mkdir(exist_ok=True)
     record = SweepRecord("table6", "2026-11-21", "m.yaml", ("paratune",), axes, per, tuple(cells), ("old",))
     write_sweep(folder, record)
-    return read_outcomes(folder)
+    return read_joined([folder])
 
 
 def test_mean_and_sample_standard_deviation(tmp_path: Path):
@@ -200,7 +201,7 @@ def test_best_in_quality_is_the_verdict_over_seeds_and_rows(low, is_best, tmp_pa
     for name, counts in (("high", HIGH), ("low", low)):
         for seed, count in enumerate(counts, start=1):
             predict(tmp_path / "m", count, f"{name}_seed-{seed}")
-    report = read_outcomes(tmp_path / "m")
+    report = read_joined([tmp_path / "m"])
     (group,) = report.groups
     ((other, found),) = group.compared
     assert (other.values, found.scope, found.estimate.num_scored) == ({"rate": "low"}, "seeds and samples", ROWS)
@@ -220,7 +221,7 @@ def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
             write_predictions(run, "validation", rows=np.arange(20), ids=None, columns=columns)
             task = {"kind": "classification", "labels": ["a", "b"]}
             (run / "run.json").write_text(json.dumps({"schema_version": 1, "task": task}))
-    report = read_outcomes(tmp_path / "m")
+    report = read_joined([tmp_path / "m"])
     (group,) = report.groups
     ((_, found),) = group.compared
     assert (found.outcome, found.scope) == ("cannot tell", "seeds and samples")
@@ -267,7 +268,7 @@ def test_axes_that_do_not_change_training_are_not_chosen_among(axis, sizes, is_c
     for cell in read_sweep(tmp_path / "m").cells:
         run = {"schema_version": 1, "batch": {"global_batch_size": of_value[cell.values[axis.label]]}}
         (cell_run_folder(tmp_path / "m", cell.name) / "run.json").write_text(json.dumps(run))
-    (group,) = read_outcomes(tmp_path / "m").groups
+    (group,) = read_joined([tmp_path / "m"]).groups
     assert (axis.label in group.chosen.values) == is_chosen_among
     assert group.not_chosen_among == (() if is_chosen_among else (axis.label,))
     assert len(group.candidates) == (4 if is_chosen_among else 2)
@@ -284,7 +285,7 @@ def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: P
             summary = json.loads(path.read_text())
             baseline = {"predicts": "majority class", "value": "a", "scores": {"validation": {"accuracy": constant}}}
             path.write_text(json.dumps(summary | {"baseline": baseline}))
-        report = read_outcomes(folder)
+        report = read_joined([folder])
         (group,) = report.groups
         assert (group.constant, group.predicts, group.is_below_constant) == (constant, "majority class", is_below)
         assert any(f"{constant:.4f}" in note for note in chosen_table(report).notes)
@@ -293,10 +294,10 @@ def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: P
 def test_runs_that_were_not_needed_leave_a_candidate_whole(tmp_path: Path):
     make(tmp_path / "m", missing={"low_seed-3": "skipped"})
     record = read_sweep(tmp_path / "m")
-    assert read_outcomes(tmp_path / "m").groups[0].chosen.values == {"rate": "high"}
+    assert read_joined([tmp_path / "m"]).groups[0].chosen.values == {"rate": "high"}
     cells = tuple(replace(cell, is_needed=cell.state != "skipped") for cell in record.cells)
     write_sweep(tmp_path / "m", replace(record, cells=cells))
-    report = read_outcomes(tmp_path / "m")
+    report = read_joined([tmp_path / "m"])
     assert report.groups[0].chosen.values == {"rate": "low"}
     assert [candidate.num_left_out for candidate in report.groups[0].candidates] == [0, 0]
     assert report.num_skipped == 0
@@ -333,7 +334,7 @@ def _with_cells(folder: Path, **changes: dict[str, object]) -> SweepReport:
     for cell in record.cells:
         record = record.with_cell(replace(cell, **changes.get(cell.name.replace("-", "_"), {})))
     write_sweep(folder, record)
-    return read_outcomes(folder)
+    return read_joined([folder])
 
 
 def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
@@ -384,7 +385,7 @@ def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
     make(tmp_path / "m")
     summary = cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json"
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "schema_version": 99}))
-    report = read_outcomes(tmp_path / "m")
+    report = read_joined([tmp_path / "m"])
     (lost,) = (cell_run for cell_run in report.cell_runs if cell_run.record is None)
     assert lost.scores == {}
     assert "has schema_version 99, this paratune reads 1" in lost.reason
@@ -394,7 +395,7 @@ def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
 def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
     make(tmp_path / "m")
     (cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json").write_text("{")
-    report = read_outcomes(tmp_path / "m")
+    report = read_joined([tmp_path / "m"])
     assert report.num_finished == 5
     assert "summary.json is damaged" in next(each.reason for each in report.cell_runs if each.reason)
 

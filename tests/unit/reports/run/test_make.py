@@ -94,8 +94,8 @@ def test_make_writes_four_files_and_those_for_a_paper_if_they_are_wanted(tmp_pat
     made = reports.make([run], out)
     assert {path.relative_to(out).as_posix() for path in made.files} == set(files_in(out)) == FILES
     reports.make([run], out, wanted=("latex", "figures"))
-    tables = {"comparison", "evaluations", "confusion", "systems", "models", "software", "reproduce"}
-    figures = {"loss", "phases", "over_steps"}
+    tables = {"comparison", "confusion", "systems", "models", "software", "reproduce"}
+    figures = {"phases", "over_steps"}
     paper = {f"tables/{name}.tex" for name in tables} | {f"figures/{name}.svg" for name in figures}
     assert set(files_in(out)) == FILES | paper
     reports.make([run], out)  # those that this report does not have go
@@ -225,7 +225,7 @@ def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
     found = files_in(tmp_path / "out")
     assert b"Run b" in found["index.html"]
     assert found["mine.txt"] == found["tables/mine.tex"] == b"kept"
-    assert "tables/evaluations.tex" in found
+    assert "tables/confusion.tex" in found
     assert "tables/confusion.tex" not in found, "a table of the earlier report was left"
 
 

@@ -15,13 +15,6 @@ def test_read_runs_keeps_the_order_given(tmp_path):
     assert [run.name for run in read_runs(folders).runs] == ["b", "a"]
 
 
-def test_read_runs_reads_losses_of_steps_and_evaluations(tmp_path):
-    run = read_runs([make_run(tmp_path / "a", num_steps=150)]).runs[0]
-    assert list(run.train.steps) == list(range(1, 151))
-    assert list(run.validation.steps) == [75, 150]
-    assert run.validation.losses[1] == pytest.approx(run.train.losses[149] + 0.02)  # as make_run writes it
-
-
 def test_read_runs_lists_an_unfinished_run_and_how_far_it_came(tmp_path):
     found = read_runs([make_run(tmp_path / "a"), make_run(tmp_path / "cut", num_steps=100, finished=False)])
     assert [run.name for run in found.runs] == ["a"]
