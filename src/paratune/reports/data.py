@@ -191,7 +191,7 @@ def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     if not view.numeric and view.classes:
         note = "No correlations: the data have no column of numbers."
-        return Drawing("correlations", title, "", _draw_nothing, 0.0, note=note)
+        return Drawing("correlations", title, "", bars([], []), 0.0, note=note)
     columns: dict[str, Any] = {} if view.classes else {view.label: view.labels}
     for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
         columns.setdefault(name, values)
@@ -223,7 +223,7 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
             f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty). It "
             f"needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
         )
-        return Drawing(name, title, "", _draw_nothing, 0.0, note=note)
+        return Drawing(name, title, "", bars([], []), 0.0, note=note)
     placed = place_words(words, width=72 * WIDTH, height=72 * height)
 
     def draw(figure: Any, hovers: Hovers) -> None:
@@ -238,8 +238,6 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
     )
     return Drawing(name, title, caption, draw, height, whole=True)
 
-
-def _draw_nothing(axes: Any, hovers: Hovers) -> None:
 
 Place = tuple[str, float, float, float]
 """A word of a cloud, its left end and its baseline in points from the lower left corner, and its size in points."""
