@@ -118,19 +118,15 @@ def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> 
     """Return the configurations that the arguments of a command line name, and what was read with them."""
     matrices = [word for word in words if holds_sweep(Path(word))]
     if matrices and len(words) > 1:
-        raise ConfigError(
-            f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*",
-            code="compare.mixed_matrix",
-        )
+        text = f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*"
+        raise ConfigError(text, code="compare.mixed_matrix")
     if matrices:
         return _of_matrix(Path(matrices[0]), baseline, by)
     if by:
         raise option_error("--by", by[0], "only a matrix has axes; give the folder of one", code="cli.no_effect")
     if not words:
-        raise ConfigError(
-            "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
-            code="cli.argument_missing",
-        )
+        text = "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix"
+        raise ConfigError(text, code="cli.argument_missing")
     folders: list[Path] = []
     for word in words:
         is_pattern = glob.has_magic(word) and not Path(word).exists()

@@ -17,7 +17,7 @@ from markdown_it.tree import SyntaxTreeNode
 from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.config.targets import ScoreTarget
-from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
+from paratune.errors import CheckpointError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
 from paratune.reports.document import (
@@ -293,21 +293,13 @@ def make_sweep(
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
     if plan is not None and report.record.published is None:
-        raise ConfigError(
-            f"--plan {plan}: a plan is shown next to published figures, and {report.record.name} has none; name a file "
-            "of them in the matrix (published: FILE) and repeat paratune sweep, which trains no finished run again",
-            code="cli.no_effect",
-            option="--plan",
-            path=plan,
+        reason = (
+            f"a plan is shown next to published figures, and {report.record.name} has none; name a file of them in the "
+            "matrix (published: FILE) and repeat paratune sweep, which trains no finished run again"
         )
+        raise option_error("--plan", plan, reason, code="cli.no_effect")
     if plan is not None:
         report = replace(report, plan=read_plan(plan, report.record.name))
-    if targets and not any(configuration.scored for configuration in report.measured):
-        raise ConfigError(
-            "--target needs runs with scores, and no run of the matrix has any",
-            code="target.no_scores",
-            option="--target",
-        )
     verdicts, notes = judged(report, margins)
     effects = axis_effects(report, margins)
     report = replace(
@@ -387,14 +379,12 @@ def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> lis
 
     def check(folder: Path, key: str, value: Any, wanted: Any) -> None:
         if value != wanted:
-            raise CheckpointError(
+            text = (
                 f"{plain(folder)} has {key} {plain(value or '(none)')}, and an earlier matrix has "
                 f"{plain(wanted or '(none)')}; matrices of one report have the same: report them one by one, or change "
-                "the matrix file and repeat paratune sweep, which trains no finished run again",
-                code="report.matrices_differ",
-                folder=folder,
-                key=key,
+                "the matrix file and repeat paratune sweep, which trains no finished run again"
             )
+            raise CheckpointError(text, code="report.matrices_differ", folder=folder, key=key)
 
     first, joined = records[0], []
     for folder, record in zip(folders, records, strict=True):

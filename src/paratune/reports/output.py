@@ -65,10 +65,8 @@ def check_folder(folder: Path, names: Iterable[str], option: str = "--out") -> N
         raise CheckpointError(message, code="output.foreign", folder=folder)
     earlier = _files_of_report(folder)
     if present := [name for name in names if name not in earlier and (folder / name).exists()]:
-        message = (
-            f"{plain(folder)} holds {listing(present, 5)} that paratune did not write; give {option} another folder, "
-            "or move them away"
-        )
+        remedy = f"give {option} another folder, or move them away"
+        message = f"{plain(folder)} holds {listing(present, 5)} that paratune did not write; {remedy}"
         raise CheckpointError(message, code="output.foreign", folder=folder)
 
 
@@ -118,23 +116,19 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], values: Mapping[
 
 
 def _files_of_report(folder: Path) -> set[str]:
-    """Return the names of the files of an earlier report, from its report.json."""
-    if not _holds_report(folder):
+    """Return the names of the files of an earlier report, from its report.json; none if there is no such report."""
+    try:
+        value = read_json(folder / MARKER)
+    except (CheckpointError, OSError):
         return set()
-    listed = read_json(folder / MARKER).get("files")
+    if not isinstance(value, dict) or value.get("generator") != GENERATOR:
+        return set()
+    listed = value.get("files")
     paths = [Path(path) for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
     base = next((path.parent for path in paths if path.name == MARKER), None)
     names = {path.relative_to(base).as_posix() for path in paths if base is not None and path.is_relative_to(base)}
     # Anyone may have edited the list: delete no file outside of the folder or of another kind.
     return {name for name in names if _OURS.fullmatch(name)} | {MARKER}
-
-
-def _holds_report(folder: Path) -> bool:
-    try:
-        value = read_json(folder / MARKER)
-    except (CheckpointError, OSError):
-        return False
-    return isinstance(value, dict) and value.get("generator") == GENERATOR
 
 
 def json_text(parts: Mapping[str, Any]) -> str:

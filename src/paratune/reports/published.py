@@ -269,13 +269,9 @@ def read_plan(path: Path, matrix: str) -> dict[str, dict[str, float]]:
     name = plan.get("matrix") if is_plan else None
     if name != matrix or plan.get("schema_version") != PLAN_SCHEMA_VERSION or not isinstance(plan.get("cells"), dict):
         what = f"the plan of the matrix {plain(str(name))}" if name is not None else "not the plan of a matrix"
-        raise CheckpointError(
-            f"{plain(path)} is {what}, and the report is about {plain(matrix)}; write its plan: paratune plan "
-            f"MATRIX --json > {plain(path.name)}",
-            code="report.no_plan",
-            path=path,
-            matrix=name,
-        )
+        remedy = f"write its plan: paratune plan MATRIX --json > {plain(path.name)}"
+        text = f"{plain(path)} is {what}, and the report is about {plain(matrix)}; {remedy}"
+        raise CheckpointError(text, code="report.no_plan", path=path, matrix=name)
     figures = {}
     for cell, option in plan["cells"].items():
         memory = option.get("memory") if isinstance(option, dict) else None

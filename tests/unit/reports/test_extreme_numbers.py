@@ -37,7 +37,7 @@ def test_runs_of_extreme_numbers_are_reported(pair: tuple[float, float], tmp_pat
     report = make(runs, tmp_path / "out", price=1e308)
     Console(file=io.StringIO()).print(terminal_runs(report))
     # No measurement has such a number: it counts as unknown (`records.typed.LARGEST`).
-    assert {cell.value for row in report.rows if row.key == "train_s" for cell in row.cells} == {None}
+    assert {cell.value for row in report.rows if row.measure.key == "train_s" for cell in row.cells} == {None}
 
 
 @pytest.mark.parametrize("pair", PAIRS)

@@ -159,7 +159,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
         ConfigError: No run was evaluated by the metric of a target.
     """
     members = [member for member in systems.measured if not member.is_probe]
-    if not targets or not members:
+    if not targets:
         return
     note = (
         "From the evaluations during training. Times are means over the runs that reached the score, so they are too "

@@ -100,7 +100,7 @@ def test_scores_of_a_constant_answer_are_rows(tmp_path):
             "baseline": {"predicts": "training mean", "value": 6.5, "scores": {"test": scores}},
         },
     )
-    row = next(row for row in make([run], None).rows if row.key == "test_constant_rmse")
+    row = next(row for row in make([run], None).rows if row.measure.key == "test_constant_rmse")
     assert row.cells[0].text == "1.2500"
     assert row.cells[0].source == "summary.baseline.scores.test.rmse"
 
@@ -114,7 +114,7 @@ def test_scores_of_no_answers_are_rows(tmp_path):
             "baseline": {"predicts": "no answer", "value": "", "scores": {"test": {"exact": 50.0, "f1": 50.0}}},
         },
     )
-    found = {row.key: row.cells[0].text for row in make([run], None).rows if "_constant_" in row.key}
+    found = {row.measure.key: row.cells[0].text for row in make([run], None).rows if "_constant_" in row.measure.key}
     assert found == {"test_constant_exact": "50.0000"}
 
 
@@ -135,5 +135,5 @@ def test_a_model_that_is_not_better_than_the_constant_answer_has_a_note(
     )
     report = make([run], None)
     assert any("majority class" in note and f"{value:.4f}" in note for note in report.notes) == is_noted
-    (row,) = (row for row in report.rows if row.key == f"validation_constant_{metric}")
-    assert row.group == "Majority class"
+    (row,) = (row for row in report.rows if row.measure.key == f"validation_constant_{metric}")
+    assert row.measure.group == "Majority class"

@@ -214,7 +214,7 @@ def report_of(folder: Path, *runs: tuple[int | None, float, float]) -> Report:
 
 def test_threads_cores_and_load_are_rows_and_settings(tmp_path: Path) -> None:
     found = report_of(tmp_path, (2, 2.0, 0.5), (1, 1.5, 0.75))
-    texts = {row.key: [cell.text for cell in row.cells] for row in found.rows if row.shown}
+    texts = {row.measure.key: [cell.text for cell in row.cells] for row in found.rows if row.shown}
     assert texts["num_threads"] == ["2", "1"]
     assert texts["num_usable_cores"] == ["2.00", "1.50"]
     assert texts["other_load"] == ["0.0", "25.0"]  # 75% busy, of which 50% by the run itself
@@ -233,4 +233,4 @@ def test_equal_and_unknown_values_do_not_differ(tmp_path: Path) -> None:
     assert report_of(tmp_path, (2, 2.0, 0.5), (2, 2.0, 0.54)).differences == ()  # 4 points, less than 5
     unknown = report_of(tmp_path / "other", (2, 2.0, 0.5), (None, 2.0, 0.5))
     assert unknown.differences == ()
-    assert [cell.text for row in unknown.rows if row.key == "num_threads" for cell in row.cells] == ["2", "n/a"]
+    assert [cell.text for row in unknown.rows if row.measure.key == "num_threads" for cell in row.cells] == ["2", "n/a"]

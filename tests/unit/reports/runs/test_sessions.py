@@ -48,7 +48,7 @@ def moved(tmp_path):
 
 
 def texts(made):
-    return {row.key: [cell.text for cell in row.cells] for row in made.rows}
+    return {row.measure.key: [cell.text for cell in row.cells] for row in made.rows}
 
 
 def test_changed_settings_are_shown_in_the_order_of_sessions(tmp_path, moved):

@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> Path:
 def cells(folder: Path, *targets: str) -> dict[str, Any]:
     runs = read_runs([folder]).runs
     rows = [row_of(measure, runs) for measure in target_measures(runs, [parse_target(target) for target in targets])]
-    return {row.key: (row.cells[0].value, row.cells[0].text) for row in rows}
+    return {row.measure.key: (row.cells[0].value, row.cells[0].text) for row in rows}
 
 
 def test_the_first_evaluation_that_meets_the_target_counts(run: Path):
@@ -84,7 +84,7 @@ def test_a_target_that_was_not_reached_has_the_best_score(run: Path):
 
 def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
     report = make([run], None, targets=[ScoreTarget("f1", 0.95)])
-    assert [row.label for row in report.rows if row.shown and row.group == "Time to quality"] == [
+    assert [row.label for row in report.rows if row.shown and row.measure.group == "Time to quality"] == [
         "Training until f1 ≥ 0.95 (s)",
         "Whole run until f1 ≥ 0.95 (s)",
     ]
