@@ -13,18 +13,7 @@ from paratune.reports.page.document import document_html, made_by
 from paratune.reports.tables.table import Row, Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
 
-GROUPS = {
-    "by_language": ("Languages", "Language"),
-    "by_variety": ("Varieties", "Variety"),
-    "by_year": ("Years", "Year"),
-    "by_host": ("Hosts", "Host"),
-    "by_mime": ("MIME types", "Type"),
-    "by_extractor": ("Extractors", "Extractor"),
-    "by_charset": ("Charsets", "Charset"),
-    "by_licence": ("Licences", "Licence"),
-    "by_split": ("Splits", "Split"),
-}
-"""Groups of documents by their key in the figures: title of the table, and heading of its first column."""
+GROUPS = ("language", "variety", "year", "host", "mime", "extractor", "charset", "licence", "split")
 MAX_CHARACTERS = 700  # shown characters of a text
 _MOST_REASONS = 12
 _DROPPED = ("Dropped", "num_dropped")
@@ -82,13 +71,8 @@ def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     for stage in funnel:
         kept, dropped = stage["kept"], sum(stage["dropped"].values())
         name = f"{stage['stage']} (of an earlier run)" if stage["is_stale"] else stage["stage"]
-        lines.append(
-            (
-                name,
-                *(number_cell(count, ",") for count in (kept + dropped, kept, dropped)),
-                _percent(kept, kept + dropped),
-            )
-        )
+        counts = (number_cell(count, ",") for count in (kept + dropped, kept, dropped))
+        lines.append((name, *counts, _percent(kept, kept + dropped)))
     notes = ["Rows are captures, then documents, and sentences in the stages of that name."]
     if any(stage["is_stale"] for stage in funnel):
         notes = ["Stages of an earlier run are not made from the present ones before them; run the corpus again."]
@@ -113,17 +97,25 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
 
 def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
     numbers = (("Documents", "num_documents"), ("Documents (%)", "documents_percent"), ("Words", "num_words"))
-    for key, (title, name) in GROUPS.items():
-        groups = documents[key]
+    for name in GROUPS:
+        key, groups = f"by_{name}", documents[f"by_{name}"]
         if any(group["value"] is not None for group in groups):
             rows = [
                 (NOT_AVAILABLE if group["value"] is None else plain(group["value"]), number_cell(group["num"], ","),
                  _percent(group["num"], documents["num"]), number_cell(group["num_words"], ","))
                 for group in groups
             ]  # fmt: skip
-            is_cut = key == "by_host" and len(groups) < documents["num_hosts"]
+            is_cut = name == "host" and len(groups) < documents["num_hosts"]
             note = f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}."
-            yield make_table(key, title, ((name, "value"), *numbers), rows, 1, [note] * is_cut, is_closed=True)
+            yield make_table(
+                key,
+                f"Documents by {name}",
+                ((name.capitalize(), "value"), *numbers),
+                rows,
+                1,
+                [note] * is_cut,
+                is_closed=True,
+            )
 
 
 def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] | None) -> Table:
@@ -136,20 +128,17 @@ def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] |
     names = {"0": "least", "0.5": "median", "1": "most"}
     shares = next(iter(known.values()))["quantiles"] if known else ()
     quantiles = ((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares)
-    rows: list[Row] = []
-    for name, spread in known.items():
-        rows.append([name, *map(_number, (spread["mean"], *spread["quantiles"].values()))])
+    rows: list[Row] = [
+        [name, *(TableCell(format_number(value, 4), value) for value in (own["mean"], *own["quantiles"].values()))]
+        for name, own in known.items()
+    ]
     note = "A quantile is the smallest value that this share of the texts does not exceed; perplexities are to 0.5%."
     return make_table("lengths", "Lengths", (("Quantity", "what"), ("Mean", "mean"), *quantiles), rows, 1, [note])
 
 
-def _percent(part: float | None, whole: float = 1) -> TableCell:
-    share = None if part is None or not whole else part / whole
+def _percent(part: float, whole: float) -> TableCell:
+    share = part / whole if whole else None
     return TableCell(format_share(share), None if share is None else 100 * share)
-
-
-def _number(value: float) -> TableCell:
-    return TableCell(format_number(value, 4), value)
 
 
 def perplexity_page(scores: Mapping[str, Any]) -> str:

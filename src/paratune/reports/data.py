@@ -253,12 +253,11 @@ def count_words(texts: Iterable[str], stop_words: Collection[str]) -> list[tuple
     for text in texts:
         counts.update(word.replace("’", "'") for word in _WORD.findall(text.lower()))
     left_out = {word.lower() for word in stop_words}
-
-    def is_stop(word: str) -> bool:
-        # Lists of stop words have "it" and "not", and not "it's" and "don't".
-        return word in left_out or word.endswith("n't") or ("'" in word and word.split("'")[0] in left_out)
-
-    kept = [(word, count) for word, count in counts.items() if len(word) > 2 and not is_stop(word)]
+    # Lists of stop words have "it" and "not", and not "it's" and "don't".
+    kept = [
+        (word, count) for word, count in counts.items()
+        if len(word) > 2 and not word.endswith("n't") and not left_out & {word, word.split("'")[0]}
+    ]  # fmt: skip
     return sorted(kept, key=lambda item: (-item[1], item[0]))
 
 

@@ -80,12 +80,9 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
     """Return the sections that are not empty; those stored in the report, if it has any."""
     if report.sections:
         return report.sections
-    return (*shown_sections([_summary(report)]), *shown_sections(list(_sections(report))))
-
-
-def _summary(report: SweepReport) -> ReportSection:
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
-    return ReportSection("summary", "Summary", tuple(box for box in boxes if box.statements) if report.runs else ())
+    summary = tuple(box for box in boxes if box.statements) if report.runs else ()
+    return shown_sections([ReportSection("summary", "Summary", summary), *_sections(report)])
 
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:

@@ -265,21 +265,13 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
     candidate of a matrix without anything to choose is taken as it is.
     """
-
-    def are(count: int, one: str = "is", several: str = "are") -> str:
-        return one if count == 1 else several
-
     cell_runs = [item for candidate in candidates for item in candidate.cell_runs]
     num_missing = sum(item.record is None for item in cell_runs)
-    remarks = [f"{num_missing} of {counted(len(cell_runs), 'run')} {are(num_missing)} missing"] if num_missing else []
+    remarks = [f"{num_missing} of {counted(len(cell_runs), 'run')} without results"] if num_missing else []
     if len(candidates) == 1:
         return candidates[0], remarks
     if unscored := sum(item.record is not None and item.score("validation", metric) is None for item in cell_runs):
-        have = are(unscored, "has", "have")
-        remarks.append(f"{counted(unscored, 'finished run')} {have} no finite {metric} on validation")
-    if num_short := sum(candidate.num_left_out > 0 for candidate in candidates):
-        short = f"{num_short} of {len(candidates)} candidates {are(num_short)}"
-        remarks.append(f"{short} without seeds that others have")
+        remarks.append(f"{counted(unscored, 'finished run')} without a finite {metric} on validation")
     whole = [
         (candidate, mean) for candidate in candidates if candidate.is_whole(metric)
         if (mean := candidate.amount("validation", metric).center) is not None

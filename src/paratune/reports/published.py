@@ -52,11 +52,9 @@ _GOOD = {HOLDS: True, FAILS: False}
 
 def published_tables(report: SweepReport) -> Iterator[Table]:
     """Yield the table of published figures and the table of claims, if the matrix has any."""
-    published = report.record.published
-    if published is not None and published.figures:
-        yield _figures_table(report, published)
-    if published is not None and published.claims:
-        yield _claims_table(report, published)
+    if (published := report.record.published) is not None:
+        yield from [_figures_table(report, published)] if published.figures else []
+        yield from [_claims_table(report, published)] if published.claims else []
 
 
 def _figures_table(report: SweepReport, published: Published) -> Table:

@@ -94,7 +94,17 @@ _MAX_LINES = 8  # configurations, differing settings or reasons; the files have 
 
 def terminal_runs(report: Report) -> TerminalParts:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
-    parts: list[Part] = [*(_one_run(report) if len(report.runs) == 1 else _several_runs(report))]
+    parts: list[Part] = []
+    if len(report.runs) == 1:
+        parts += _one_run(report)
+    else:
+        parts += _statements(run_statements(report.verdicts))
+        parts += (Text(plain(note)) for note in report.verdict_notes)
+        if report.sameness.verdict in ("different", "unknown"):
+            parts.append(Text(plain(report.sameness.sentence), style="yellow"))
+        # The options that only one kind of strategy has follow from the kind.
+        whole = [item for item in report.differences if item.key != "run.seed" and len(item.values) == len(report.runs)]
+        parts.append(main_table(report.systems, whole[:_MAX_LINES], 2 * _MAX_LINES))
     names, most = [run.name for run in report.runs], _MAX_LINES
     until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.measure.group == TARGETS_GROUP]
     parts += [make_table("targets", "", ["", *names[:most]], until)] if until else []
@@ -102,16 +112,6 @@ def terminal_runs(report: Report) -> TerminalParts:
         more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
         parts.append(Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow"))
     return TerminalParts([*parts, *_beside(report.certificates, report.unfinished, len(names))])
-
-
-def _several_runs(report: Report) -> Parts:
-    yield from _statements(run_statements(report.verdicts))
-    yield from (Text(plain(note)) for note in report.verdict_notes)
-    if report.sameness.verdict in ("different", "unknown"):
-        yield Text(plain(report.sameness.sentence), style="yellow")
-    # The options that only one kind of strategy has follow from the kind.
-    settings = [item for item in report.differences if item.key != "run.seed" and len(item.values) == len(report.runs)]
-    yield main_table(report.systems, settings[:_MAX_LINES], 2 * _MAX_LINES)
 
 
 def _one_run(report: Report) -> Parts:

@@ -201,7 +201,7 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             text = f"no run is finished, so there is nothing to report:\n{listed}"
         raise CheckpointError(text, code="report.no_run")
     certificates, of_others = find_certificates(runs, given)
-    return FoundRuns(runs, unfinished, (*notes, *_doubts(runs), *of_others), certificates)
+    return FoundRuns(runs, unfinished, (*notes, *of_others), certificates)
 
 
 def _read_run(folder: Path) -> RunRecord | Unfinished:
@@ -235,13 +235,6 @@ def events_bytes(runs: Iterable[RunRecord]) -> int:
     """Return the size of the events of rank 0 of all runs."""
     paths = (run.folder / records.events_file(0) for run in runs)
     return sum(path.stat().st_size for path in paths if path.is_file())
-
-
-def _doubts(runs: Sequence[RunRecord]) -> Iterator[str]:
-    for position, run in enumerate(runs):
-        earlier = (other for other in runs[:position] if run.run == other.run and run.summary == other.summary)
-        if (other := next(earlier, None)) is not None:
-            yield f"{run.folder} has the same record as {other.folder}: one run, shown twice."
 
 
 def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:

@@ -43,11 +43,6 @@ def is_batch(key: str) -> bool:
     return key.partition(".")[0] == "batch" and key != "batch.layout"
 
 
-def is_devices(key: str) -> bool:
-    """Return whether a setting is the number of devices or the batch."""
-    return key == NPROC or is_batch(key)
-
-
 @dataclass(frozen=True)
 class Scaling:
     """Configurations that differ in their number of devices, under one rule for the batch."""
@@ -65,7 +60,7 @@ def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
     """
     found: list[Scaling] = []
     measured = [member for member in configurations if member.runs]
-    varied = _varied_keys(measured, is_devices)
+    varied = _varied_keys(measured, lambda key: key == NPROC or is_batch(key))
     for members in _groups(measured):
         rules = grouped(
             (rule, member)
@@ -113,9 +108,8 @@ def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
             for single in singles:
                 traits = TRAITS.get(str(single.runs[0].run.strategy.kind))
                 is_any = traits is not None and traits.max_world_size == 1
-                if _others(single, nodes=False, strategy=not is_any) == _others(
-                    group[-1], nodes=False, strategy=not is_any
-                ):
+                first, last = (_others(one, nodes=False, strategy=not is_any) for one in (single, group[-1]))
+                if first == last:
                     group.insert(0, single)
         if len(group) > 1:
             yield group
@@ -130,7 +124,7 @@ def _others(member: Configuration, *, nodes: bool = True, strategy: bool = True)
     for key, value in member.settings.items():
         section, _, name = key.partition(".")
         is_strategy = section == "strategy" and not any(of in name for of in ("param_dtype", "offload", "cpu_adam"))
-        is_left_out = is_devices(key) or (not nodes and key == NODES) or (not strategy and is_strategy)
+        is_left_out = key == NPROC or is_batch(key) or (not nodes and key == NODES) or (not strategy and is_strategy)
         if not is_left_out and value is not None and value is not False:
             settings[key] = value
     return canonical([member.is_probe, settings])
