@@ -217,7 +217,10 @@ def test_efficiency_is_held_against_the_first_run_or_the_baseline(tmp_path: Path
     assert values(rows["noise_scale_standard_error"]) == [12.0, 12.0]
     other = build_report(read_runs([small, large]), large).rows
     # (96 + 64) / (96 + 32).
-    assert next(values(row) for row in other if row.measure.key == "statistical_efficiency") == [pytest.approx(160 / 128), 1.0]
+    assert next(values(row) for row in other if row.measure.key == "statistical_efficiency") == [
+        pytest.approx(160 / 128),
+        1.0,
+    ]
 
 
 def test_efficiency_uses_the_noise_scale_under_adamw_if_all_runs_have_it(tmp_path: Path):

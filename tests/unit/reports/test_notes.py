@@ -6,8 +6,7 @@ import pytest
 from make_matrix import NPROC, Made, make_matrix
 
 from paratune.reports.document import Listing, Remarks
-from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix import notes_parts
+from paratune.reports.matrix import make_sweep, notes_parts
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,20 @@ from make_matrix import STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import Axis
 from paratune.reports.document import Statement
-from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix import matrix_document
+from paratune.reports.matrix import make_sweep, matrix_document
 from paratune.reports.outcomes import SweepReport
-from paratune.reports.statements import compared_with, matrix_statements, trust_statements
 from paratune.reports.page.document import document_html
-from paratune.reports.statements import all_of, best_in_quality, fastest, is_as_good, is_better, run_statements
+from paratune.reports.statements import (
+    all_of,
+    best_in_quality,
+    compared_with,
+    fastest,
+    is_as_good,
+    is_better,
+    matrix_statements,
+    run_statements,
+    trust_statements,
+)
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.estimate import Estimate
 

@@ -7,10 +7,9 @@ from make_run import make_run
 from paratune.records import events_file
 from paratune.records.finished import read_record
 from paratune.reports.figures.canvas import page_figure
-from paratune.reports.systems.figures import step_drawings, step_line
-from paratune.reports.run import run_document
-from paratune.reports.run import build_report
+from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.read import read_runs
+from paratune.reports.systems.figures import step_drawings, step_line
 
 
 def run_with(folder, events, batch=32, seed=1):

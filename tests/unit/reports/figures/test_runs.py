@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from paratune.reports.figures import canvas, plots
 from paratune.reports.measures import STEP_PARTS
-from paratune.reports.systems import figures
 from paratune.reports.runs.read import read_runs
+from paratune.reports.systems import figures
 
 matplotlib = pytest.importorskip("matplotlib")
 HOSTILE = '$\\frac{<script>alert(1)</script>\x1b[31m\u202e日本 "id="x'

@@ -9,14 +9,12 @@ import pytest
 from make_matrix import Axis, Made, make_matrix
 
 from paratune.reports.comparison import make_comparison
-from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix import matrix_csv
-from paratune.reports.outcomes import SweepReport
+from paratune.reports.matrix import make_sweep, matrix_csv
 from paratune.reports.measures import MEASURES
-from paratune.reports.systems.building import findings
+from paratune.reports.outcomes import SweepReport
+from paratune.reports.systems.building import findings, scalings
 from paratune.reports.systems.figures import speed_ups
 from paratune.reports.systems.judging import group_of
-from paratune.reports.systems.building import scalings
 from paratune.reports.tables.table import Table, TableCell
 from paratune.verdicts.speeds import changes_of
 

@@ -13,13 +13,10 @@ from raised import raises_code
 
 from paratune.records.predictions import write_predictions
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
-from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix import _subject as subject
-from paratune.reports.matrix import matrix_sections
-from paratune.reports.matrix import read_joined
-from paratune.reports.outcomes import SweepReport
+from paratune.reports.matrix import make_sweep, matrix_sections, read_joined
+from paratune.reports.outcomes import SweepReport, candidates_table, chosen_table, missing_table
 from paratune.reports.statements import chosen_statement
-from paratune.reports.outcomes import candidates_table, chosen_table, missing_table
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import Estimate
 

@@ -12,8 +12,8 @@ from paratune.records.sweep import read_sweep
 from paratune.reports.document import Statement
 from paratune.reports.matrix import make_sweep
 from paratune.reports.statements import trust_statements
-from paratune.reports.systems.tables import machine_tables
 from paratune.reports.systems.model import build_systems
+from paratune.reports.systems.tables import machine_tables
 from paratune.reports.tables.table import Table
 
 

@@ -8,8 +8,7 @@ from make_run import make_run
 
 from paratune.reports.document import Listing, Notice, ReportDocument, ReportSection
 from paratune.reports.pdf.document import document_pdf
-from paratune.reports.run import run_document
-from paratune.reports.run import build_report
+from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.read import read_runs
 from paratune.reports.tables.table import Column, Table, TableCell
 

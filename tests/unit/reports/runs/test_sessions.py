@@ -8,8 +8,7 @@ from make_run import PHASE_TEXTS, make_run
 
 from paratune import reports
 from paratune.reports.page.document import document_html
-from paratune.reports.run import run_document
-from paratune.reports.run import build_report
+from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.sameness import config_differences

@@ -12,9 +12,8 @@ from paratune.config.metric_names import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.records.finished import read_record
 from paratune.reports import make
-from paratune.reports.rows import row_of
+from paratune.reports.rows import row_of, target_measures
 from paratune.reports.runs.read import read_runs
-from paratune.reports.rows import target_measures
 
 
 def write(folder: Path, *ranks: list[dict[str, Any]]) -> None:

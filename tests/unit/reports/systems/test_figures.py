@@ -9,11 +9,10 @@ from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
-from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix import matrix_sections
-from paratune.reports.systems.figures import loss_drawings, phase_drawing, scaling_drawings, speed_ups, time_and_memory
-from paratune.reports.systems.model import MAX_BARS, Systems, build_systems
+from paratune.reports.matrix import make_sweep, matrix_sections
 from paratune.reports.systems.building import scalings
+from paratune.reports.systems.figures import phase_drawing, scaling_drawings, speed_ups, step_drawings, time_and_memory
+from paratune.reports.systems.model import MAX_BARS, Systems, build_systems
 
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"
 
@@ -80,8 +79,9 @@ def test_phases_are_seconds_of_a_run_and_milliseconds_of_probes(tmp_path: Path):
 def test_a_fitted_baseline_has_no_course_of_the_loss(tmp_path: Path):
     fitted = {"config.baseline": {"kind": "tfidf"}}
     make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(run=fitted if values["strategy"] == "zero3" else {}))
-    (loss,) = loss_drawings(systems_of(tmp_path / "m"))
-    assert [key.label for key in loss.legend] in ([], ["ddp"])
+    members = systems_of(tmp_path / "m").measured
+    drawings = step_drawings([(member.label, member.runs) for member in members], 32)
+    assert all(key.label == "ddp" for drawing in drawings for key in drawing.legend)
 
 
 def test_caption_names_the_drawn_configurations_of_many(tmp_path: Path):

@@ -10,13 +10,11 @@ from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import GIB
 
 from paratune.records.sweep import Axis, CellRecord, read_sweep
-from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix import matrix_sections
+from paratune.reports.matrix import make_sweep, matrix_sections
 from paratune.reports.systems.building import noise_amount
 from paratune.reports.systems.judging import judged
-from paratune.reports.systems.tables import machine_tables
 from paratune.reports.systems.model import Systems, build_systems
-from paratune.reports.systems.tables import configurations_table, resources_table, scaling_tables
+from paratune.reports.systems.tables import configurations_table, machine_tables, resources_table, scaling_tables
 from paratune.reports.tables.table import Table, TableCell
 
 PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
