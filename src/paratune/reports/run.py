@@ -201,7 +201,6 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
 
 
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
-    cells = {row.measure.key: row.cells[position] for row in rows}
     own = {"run_id", "task", "hardware", "versions", "code", "command"}
     of_session = {"began", "step", "world_size", "device", "batch", "loader", *own} - {"run_id", "task"}
     sessions = [
@@ -213,8 +212,7 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         "run": run.name,
         "folder": str(run.folder),
         **run.run.model_dump(include=own, exclude_unset=True),
-        "values": {key: cell.value for key, cell in cells.items()},
-        "sources": {key: cell.source for key, cell in cells.items()},
+        "values": {row.measure.key: row.cells[position].value for row in rows},
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": run.summary.confusion or None,
         "slices": dict(run.summary.slices),
