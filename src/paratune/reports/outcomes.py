@@ -32,6 +32,8 @@ from paratune.verdicts.finding import decide
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import look_history
 
+_OTHERS = "Others"  # heading of the values that are in no group of the matrix
+
 
 @dataclass(frozen=True)
 class Candidate(Configuration):
@@ -285,9 +287,6 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     if len(whole) < len(candidates):
         remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates that have all of their runs")
     return tied[0], remarks
-
-
-_OTHERS = "Others"  # heading of the values that are in no group of the matrix
 
 
 def missing_table(report: SweepReport) -> Iterator[Table]:

@@ -48,6 +48,15 @@ _MAY_CHANGE = {
 }  # fmt: skip
 """Settings that may change when a run is resumed, and their fields in run.json."""
 _SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
+_MAX_CONFUSIONS = 20
+MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
+_MAX_NOTES = 60
+_HOW_MEASURED = (
+    "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
+    "without padding. A phase is its total time, averaged over the ranks, divided by the number of measured steps; the "
+    "five phases sum to the mean step."
+)
 
 
 @dataclass(frozen=True)
@@ -232,10 +241,6 @@ def _spreads(runs: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, 
     return {"runs": names, "spread": spreads}
 
 
-MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
-_MAX_CONFUSIONS = 20
-
-
 def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
     """Return the table of the known figures: a line for each figure, a column for each of the first runs."""
     rows = [row for row in report.rows if row.shown]
@@ -280,15 +285,6 @@ def confusion_table(run: RunRecord, suffix: str) -> Table | str:
     columns = ("True class", "Predicted class", "Rows", "Share of the true class")
     note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
     return make_table(key, f"Most frequent confusions of {run.name} on {split}", columns, lines, 2, (note,))
-
-
-MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
-_MAX_NOTES = 60
-_HOW_MEASURED = (
-    "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
-    "without padding. A phase is its total time, averaged over the ranks, divided by the number of measured steps; the "
-    "five phases sum to the mean step."
-)
 
 
 def make(

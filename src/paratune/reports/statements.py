@@ -33,6 +33,15 @@ from paratune.verdicts.words import (
     signed_interval_words,
 )
 
+MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
+TRUST = "Can this be trusted?"
+WIDE_DRIFT = 0.1  # change of the speed: an interval that goes further excludes no drift that matters
+Result = tuple[str, bool | None]  # text of a statement, and whether it is good
+SMALL_CONTROL = 0.02  # difference of speed within which configurations count as equal by default
+HIGH_LOAD = 0.1  # share of all cores: other programs that use more make the times of a run longer
+LEAST_OWN_SHARE = 0.5  # of the cores for which a run has threads: one that uses less waits
+ENOUGH_SEEDS = 3  # seeds of a configuration from which an interval over them is of use
+
 
 def is_better(comparison: MeasureComparison) -> bool | None:
     """Return whether a measure is better than the baseline's; None where that is not decided."""
@@ -121,16 +130,6 @@ def _leading(
         told = f"cannot tell{which} against {base}" if open_ones else f"{base}. Nothing else is {better}"
         is_good, text = None if open_ones else True, f"{told}. Closest: {nearest.label}, {words}."
     return Statement(label, text, is_good, "verdicts")
-
-
-MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
-TRUST = "Can this be trusted?"
-WIDE_DRIFT = 0.1  # change of the speed: an interval that goes further excludes no drift that matters
-Result = tuple[str, bool | None]  # text of a statement, and whether it is good
-SMALL_CONTROL = 0.02  # difference of speed within which configurations count as equal by default
-HIGH_LOAD = 0.1  # share of all cores: other programs that use more make the times of a run longer
-LEAST_OWN_SHARE = 0.5  # of the cores for which a run has threads: one that uses less waits
-ENOUGH_SEEDS = 3  # seeds of a configuration from which an interval over them is of use
 
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:

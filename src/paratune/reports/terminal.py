@@ -33,6 +33,10 @@ from paratune.verdicts import Verdict
 _GAP = 2
 _HEADING_WIDTH = 22
 """Longest word of a heading over numbers, such as the name of a run; at 80 columns two runs fit side by side."""
+Part = Table | Text | Padding
+Parts = Iterator[Part]
+_STYLES = {True: "green", False: "red", None: ""}
+_MAX_LINES = 8  # configurations, differing settings or reasons; the files have all
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,6 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
         yield rich
     for note in table.notes:
         yield Text(plain(note), style="dim")
-
-
-Part = Table | Text | Padding
-Parts = Iterator[Part]
-_STYLES = {True: "green", False: "red", None: ""}
-_MAX_LINES = 8  # configurations, differing settings or reasons; the files have all
 
 
 def terminal_runs(report: Report) -> TerminalParts:

@@ -20,6 +20,8 @@ from paratune.records.run_folder import trained_fingerprint
 from paratune.records.typed import RunFile
 from paratune.reports.tables.table import Table, TableCell, make_table
 
+MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is no figure of more
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -129,9 +131,6 @@ def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate
     except (KeyError, TypeError, ValueError, OSError) as error:
         text = f"{plain(path)} is damaged: it is not a certificate ({plain(repr(error))[:80]})"
         raise CheckpointError(text, code="run.damaged", path=path) from error
-
-
-MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is no figure of more
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,20 @@ from paratune.verdicts.speeds import (
 SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
 _PER_DEVICE = "speed-up over the number of devices, against the first line"
 SCALING = Measure("Scaling", "scaling_efficiency", "Efficiency", "share", 1, _PER_DEVICE)
+OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
+ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
+_PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
+ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
+_MAX_REASONS = 2
+_MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
+"""Key of the measure whose change a verdict has."""
+_OF_TIME = ("rate", "ms", "s")
+COMPARED = (
+    *named("samples_per_s", "train_s", "epoch_s", "step_median_ms"), *STEP_PARTS,
+    *named("peak_memory_largest_bytes", "utilisation", "energy_j"),
+)  # fmt: skip
+"""The measures of a comparison besides goodput and scores, in their order."""
+LabelColumn = tuple[Column, Sequence[TableCell]]  # a column: its heading and its cells
 
 
 def is_batch(key: str) -> bool:
@@ -171,21 +185,6 @@ def scaling_efficiency(first: Configuration, member: Configuration) -> Amount:
     return speed_up(first, member, SCALING, member.world_size / first.world_size)
 
 
-OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
-ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
-_PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
-ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
-_MAX_REASONS = 2
-_MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
-"""Key of the measure whose change a verdict has."""
-_OF_TIME = ("rate", "ms", "s")
-COMPARED = (
-    *named("samples_per_s", "train_s", "epoch_s", "step_median_ms"), *STEP_PARTS,
-    *named("peak_memory_largest_bytes", "utilisation", "energy_j"),
-)  # fmt: skip
-"""The measures of a comparison besides goodput and scores, in their order."""
-
-
 class Notes(dict[str, str]):
     """The notes of a table: each text once, with the letters of its mark: a to z, then aa, ab, ..."""
 
@@ -272,9 +271,6 @@ def goodput(systems: Systems, configuration: Configuration) -> Amount:
     values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
     # The efficiency column has the remark.
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
-
-
-LabelColumn = tuple[Column, Sequence[TableCell]]  # a column: its heading and its cells
 
 
 def build(

@@ -42,6 +42,25 @@ PHASE_COLOURS = {
     "get_batch": "#e3b23c", "forward": "#8cc0e6", "backward": "#4f8fc4", "optimizer": "#e08a7d", "other": "#b9b9b9"
 }  # fmt: skip
 Predictions = tuple[str, Any, Any]  # split, labels and predictions, (N,) float64 each
+OVER_STEPS = "Loss, speed and efficiency over the steps"
+MAX_LINES = 8  # of a figure
+NUM_BINS = 40  # points of a line at most; each covers the same number of steps
+NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
+PANELS = {
+    "loss": "Training loss",
+    "utilisation": "Utilisation (%)",
+    "throughput": "Throughput (samples/s)",
+    "noise": "Noise scale (samples)",
+    "goodput": "Goodput (samples/s)",
+}
+_COLUMNS = ("step", "loss", "wall_ms", "utilisation", "seconds", "trace", "squared_norm")
+Band = tuple[Any, Any, Any, Any]  # step, mean, and of several runs smallest and largest value
+_RULES = {
+    "strong": ("Strong scaling: constant total batch", "{:g} samples a step"),
+    "weak": ("Weak scaling: constant batch per device", "{:g} samples a device"),
+}
+_TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
+_FAINT = 0.35
 
 
 def phases(
@@ -117,21 +136,6 @@ def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawi
         key = "predictions" if len(predictions) == 1 else f"predictions-{number}"
         title = f"{run}: predicted against actual, and the histogram of errors"
         yield Drawing(key, title, caption, draw, 3.3, whole=True)
-
-
-OVER_STEPS = "Loss, speed and efficiency over the steps"
-MAX_LINES = 8  # of a figure
-NUM_BINS = 40  # points of a line at most; each covers the same number of steps
-NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
-PANELS = {
-    "loss": "Training loss",
-    "utilisation": "Utilisation (%)",
-    "throughput": "Throughput (samples/s)",
-    "noise": "Noise scale (samples)",
-    "goodput": "Goodput (samples/s)",
-}
-_COLUMNS = ("step", "loss", "wall_ms", "utilisation", "seconds", "trace", "squared_norm")
-Band = tuple[Any, Any, Any, Any]  # step, mean, and of several runs smallest and largest value
 
 
 @dataclass(frozen=True)
@@ -270,14 +274,6 @@ def _measured(run: RunRecord, kind: NoiseKind) -> tuple[Any, Any]:
         rows, losses = [], {}
     table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=np.float64)
     return table[table["step"] > 0], pd.Series(losses, dtype=np.float64)
-
-
-_RULES = {
-    "strong": ("Strong scaling: constant total batch", "{:g} samples a step"),
-    "weak": ("Weak scaling: constant batch per device", "{:g} samples a device"),
-}
-_TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
-_FAINT = 0.35
 
 
 def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:

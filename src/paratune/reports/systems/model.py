@@ -26,6 +26,8 @@ NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
 matrix.
 """
 _OF_A_SEED = ("run", "data.split.seed")
+MAX_BARS = 30  # figures with bars show at most so many configurations
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,6 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
         if of_axis and not of_seed and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
             keys.append(option)
     return keys
-
-
-MAX_BARS = 30  # figures with bars show at most so many configurations
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)

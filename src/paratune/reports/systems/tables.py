@@ -55,6 +55,33 @@ RESOURCES = named(
     *("utilisation", "mfu", "communication_share", "communication_exposed_share", "wait_share", "get_batch_share"),
     *("bubble_share", "padding_share", "energy_j", "total_s", "device_hours"),
 )
+SLICES, SLICES_HEADING = "slices", "Scores by slice"
+_SLICE_WIDTH = 60
+Entry = Mapping[str, Any]  # an entry of `summary.slices.SPLIT.COLUMN`
+Members = Sequence[tuple[str, Sequence[RunRecord]]]
+"""The columns of a table: heading, and one run or the runs of all seeds of a configuration."""
+_MAX_NAMES = 3
+_MAX_VALUES = 8
+_MAX_KINDS = 8
+_MODEL = (
+    ("Model", "run.model.name"),
+    ("Architecture", "run.model.architecture"),
+    ("Parameters", "run.model.num_parameters"),
+    ("Trained parameters", "run.model.num_trainable"),
+    ("Model size (MB)", "run.model.size_bytes"),
+    ("Task", "run.task.kind"),
+    ("Training data", "run.data.train.source"),
+    ("Training rows", "run.data.train.num_rows"),
+    ("Longest text (tokens)", "run.config.data.max_length"),
+    ("Global batch", "run.batch.global_batch_size"),
+    ("Micro-batch", "run.batch.micro_batch_size"),
+    ("Optimizer steps", "run.plan.num_steps"),
+    ("Batches per epoch and rank", "run.plan.batches_per_epoch"),
+    ("Batches of all ranks", "run.plan.num_batches"),
+    ("Epochs", "run.plan.num_epochs"),
+    ("Learning rate", "run.config.train.learning_rate"),
+    ("Schedule", "run.config.train.schedule"),
+)
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
@@ -278,13 +305,6 @@ def _change(finding: MeasureComparison | None, task: str) -> str:
     return re.sub(" points?", "", text) + (_ADJUSTED if is_adjusted else "")
 
 
-SLICES, SLICES_HEADING = "slices", "Scores by slice"
-_SLICE_WIDTH = 60
-Entry = Mapping[str, Any]  # an entry of `summary.slices.SPLIT.COLUMN`
-Members = Sequence[tuple[str, Sequence[RunRecord]]]
-"""The columns of a table: heading, and one run or the runs of all seeds of a configuration."""
-
-
 def slice_tables(members: Members) -> Iterator[Table]:
     """Yield a table for each task, set and column with scores by slice; members of one task are the columns."""
     by_task = grouped(((runs[0].task, tuple(runs[0].labels)), (label, runs)) for label, runs in members if runs)
@@ -338,30 +358,6 @@ def _slice_cell(measure: Measure, metric: str, runs: Sequence[RunRecord], known:
         text, interval = score_text(known[first.name], metric), slice_score(known[first.name], metric)[1]
     names = tuple(found.values) or tuple(run.name for run in runs)
     return TableCell(text, found.center, names, measure.source, deviation=found.deviation, interval=interval)
-
-
-_MAX_NAMES = 3
-_MAX_VALUES = 8
-_MAX_KINDS = 8
-_MODEL = (
-    ("Model", "run.model.name"),
-    ("Architecture", "run.model.architecture"),
-    ("Parameters", "run.model.num_parameters"),
-    ("Trained parameters", "run.model.num_trainable"),
-    ("Model size (MB)", "run.model.size_bytes"),
-    ("Task", "run.task.kind"),
-    ("Training data", "run.data.train.source"),
-    ("Training rows", "run.data.train.num_rows"),
-    ("Longest text (tokens)", "run.config.data.max_length"),
-    ("Global batch", "run.batch.global_batch_size"),
-    ("Micro-batch", "run.batch.micro_batch_size"),
-    ("Optimizer steps", "run.plan.num_steps"),
-    ("Batches per epoch and rank", "run.plan.batches_per_epoch"),
-    ("Batches of all ranks", "run.plan.num_batches"),
-    ("Epochs", "run.plan.num_epochs"),
-    ("Learning rate", "run.config.train.learning_rate"),
-    ("Schedule", "run.config.train.schedule"),
-)
 
 
 def machine_tables(systems: Systems) -> Iterator[Table]:
