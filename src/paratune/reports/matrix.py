@@ -374,20 +374,24 @@ def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> lis
             name has different values.
     """
 
-    def check(folder: Path, key: str, value: Any, wanted: Any) -> None:
+    def compared(record: SweepRecord) -> dict[str, str]:
+        baseline = (f"{label}: {name}" for label, name in record.baseline.items())
+        parts = {"axes": (axis.label for axis in record.axes), "baseline": baseline, "select_per": record.select_per}
+        return {key: ", ".join(texts) or "(none)" for key, texts in parts.items()}
+
+    def check(folder: Path, key: str, value: str, wanted: str) -> None:
         if value != wanted:
             text = (
-                f"{plain(folder)} has {key} {plain(value or '(none)')}, and an earlier matrix has "
-                f"{plain(wanted or '(none)')}; matrices of one report have the same: report them one by one, or change "
-                "the matrix file and repeat paratune sweep, which trains no finished run again"
+                f"{plain(folder)} has {key} {plain(value)}, and an earlier matrix has {plain(wanted)}; matrices of one "
+                "report have the same: report them one by one, or change the matrix file and repeat paratune sweep, "
+                "which trains no finished run again"
             )
             raise CheckpointError(text, code="report.matrices_differ", folder=folder, key=key)
 
-    first, joined = records[0], []
+    joined = []
     for folder, record in zip(folders, records, strict=True):
-        check(folder, "axes", [axis.label for axis in record.axes], [axis.label for axis in first.axes])
-        check(folder, "baseline", record.baseline, first.baseline)
-        check(folder, "select_per", record.select_per, first.select_per)
+        for key, wanted in compared(records[0]).items():
+            check(folder, key, compared(record)[key], wanted)
     for axes in zip(*(record.axes for record in records), strict=True):
         values: dict[str, str] = {}
         for axis, folder in zip(axes, folders, strict=True):

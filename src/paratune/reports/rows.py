@@ -182,15 +182,17 @@ def results(
     """Return a line for each run with all measures, in the units of their names; unknown values are None.
 
     `runs` has the records by name, None for a run without one. `columns` has those of each run that come first, such as
-    the values of axes; they replace measures of their name.
+    the values of axes; they replace measures of their name. Probes have no scores.
     """
     found = [run for run in runs.values() if run is not None]
     measures = [*MEASURES.values(), *score_measures(found), *constant_measures(found)]
-    given = columns if columns is not None else [{} for _ in runs]
-    return [
-        {**own, **{measure.key: run and measure.of(run) for measure in measures if measure.key not in own}}
-        for own, run in zip(given, runs.values(), strict=True)
-    ]
+    unknown = dict.fromkeys(measure.key for measure in measures)
+    lines = []
+    for own, run in zip(columns or [{} for _ in runs], runs.values(), strict=True):
+        shown = [measure for measure in measures if not (measure.is_quality and own.get("kind") == "probe")]
+        known = {} if run is None else {measure.key: measure.of(run) for measure in shown}
+        lines.append({**own, **unknown, **known, **own})
+    return lines
 
 
 def results_frame(

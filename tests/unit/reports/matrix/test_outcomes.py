@@ -89,7 +89,7 @@ def test_mean_and_sample_standard_deviation(tmp_path: Path):
     whole, short = (candidate.amount("validation", "accuracy") for candidate in group.candidates)
     assert (whole.center, whole.deviation) == pytest.approx((0.85, 0.05))
     assert (short.center, short.deviation, short.num_runs) == (pytest.approx(0.85), pytest.approx(0.005**0.5), 3)
-    assert [candidate.is_whole("validation", "accuracy") for candidate in group.candidates] == [True, False]
+    assert [candidate.is_whole("accuracy") for candidate in group.candidates] == [True, False]
     absent = group.candidates[0].amount("validation", "rouge")
     assert (absent.center, absent.deviation, absent.num_runs) == (None, None, 3)
 
@@ -116,7 +116,7 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen.values == {"rate": "high"}
     assert group.remarks == (
-        "1 of 6 runs is missing",
+        "1 of 6 runs without results",
         "chosen among the 1 of 2 candidates that have all of their runs",
     )
     rows = candidates_table(report, group, 0)
@@ -131,10 +131,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
     report = make(tmp_path / "m", left_out=("high_seed-1",))
     (group,) = report.groups
     assert group.chosen.values == {"rate": "low"}
-    assert group.remarks == (
-        "1 of 2 candidates is without seeds that others have",
-        "chosen among the 1 of 2 candidates that have all of their runs",
-    )
+    assert group.remarks == ("chosen among the 1 of 2 candidates that have all of their runs",)
     rows = candidates_table(report, group, 0)
     assert rows.rows[0][:5] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "", "0.9000", "0.8500")
     assert "3 seeds (1, 2, 3)" in chosen_table(report).notes[0]
@@ -158,7 +155,7 @@ def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
     report = make(tmp_path / "m", scores={**VALIDATION, "low": (0.9, None, 0.9)})
     (group,) = report.groups
     assert group.chosen.values == {"rate": "high"}
-    assert "1 finished run has no finite accuracy on validation" in group.remarks
+    assert "1 finished run without a finite accuracy on validation" in group.remarks
 
 
 def test_equal_candidates_have_a_remark(tmp_path: Path):
