@@ -49,7 +49,7 @@ from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
 from paratune.reports.systems.layouts import LAYOUTS, layout_tables
-from paratune.reports.systems.model import MATRIX, CellRun, Systems, read_cell_runs
+from paratune.reports.systems.model import MATRIX, Systems, read_cell_runs
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
@@ -169,14 +169,6 @@ def matrix_csv(report: SweepReport) -> str:
     return results_csv(results({item.cell.name: item.record for item in report.cell_runs}, columns))
 
 
-def score_columns(cell_runs: Sequence[CellRun]) -> list[tuple[str, str]]:
-    """Return the split and metric of each column of scores, validation first."""
-    columns = dict.fromkeys(
-        (split, metric) for item in cell_runs for split, scores in item.scores.items() for metric in scores
-    )
-    return sorted(columns, key=lambda column: column[0] != "validation")
-
-
 def as_dict(report: SweepReport) -> dict[str, Any]:
     """Return the report as plain data, as in report.json; unknown values are None."""
     record, sections = report.record, matrix_sections(report)
@@ -210,7 +202,10 @@ def _group(group: CandidateGroup) -> dict[str, Any]:
     candidates = []
     for candidate in group.candidates:
         scores: dict[str, dict[str, Any]] = {}
-        for split, metric in score_columns(candidate.cell_runs):
+        known = [
+            (split, metric) for item in candidate.cell_runs for split, own in item.scores.items() for metric in own
+        ]
+        for split, metric in sorted(dict.fromkeys(known), key=lambda pair: pair[0] != "validation"):
             found = candidate.amount(split, metric)
             num_left_out, values = candidate.num_left_out, [found.values.get(seed) for seed in candidate.by_seed]
             scores.setdefault(split, {})[metric] = {

@@ -1,5 +1,7 @@
 """Runs by measures: the rows of a table of runs, time to quality, and the results as a `pandas.DataFrame`."""
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ from paratune.reports.measures import (
     score_measures,
 )
 from paratune.reports.tables.table import TableCell
-from paratune.reports.text import csv_lines
+from paratune.reports.text import csv_text
 
 TARGETS_GROUP = "Time to quality"
 
@@ -207,4 +209,8 @@ def results_frame(
 
 def results_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return lines with the same columns as CSV, the units last in their names; unknown values are empty."""
-    return csv_lines([lines[0].keys(), *(line.values() for line in lines)] if lines else [])
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    for row in ([*lines[0]], *(line.values() for line in lines)):
+        writer.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
+    return file.getvalue()

@@ -4,10 +4,8 @@ Labels, run names, columns and paths come from files that anyone may have writte
 markup in a page, not as a formula in a spreadsheet, not as a colour code in a terminal.
 """
 
-import csv
 import html
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Any
 
@@ -53,11 +51,3 @@ def csv_text(value: str) -> str:
     Source: OWASP, CSV injection: = + - @, tab and carriage return at the start of a cell.
     """
     return f"'{plain(value)}" if value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else plain(value)
-
-
-def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as CSV; texts are those of `csv_text`, and None is an empty cell."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    return file.getvalue()

@@ -29,11 +29,6 @@ def run_style(position: int) -> tuple[str, tuple[float, ...]]:
     return RUN_COLOURS[position % len(RUN_COLOURS)], DASHES[position // len(RUN_COLOURS) % len(DASHES)]
 
 
-def line_keys(labels: Sequence[str]) -> tuple[Key, ...]:
-    """Return the legend of lines in the styles of their positions; empty for one line."""
-    return tuple(Key(label, *run_style(at)) for at, label in enumerate(labels)) if len(labels) > 1 else ()
-
-
 def height_of_rows(num_rows: int) -> float:
     """Return the height in inches of a figure with so many rows."""
     return _REST + min(_BAR * max(1, num_rows), _BARS)

@@ -4,7 +4,7 @@ Damaged records raise an error, all at once; unfinished runs are listed. Certifi
 found automatically; others are given on the command line.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -19,8 +19,6 @@ from paratune.records.finished import RunRecord, read_record, read_typed, steps_
 from paratune.records.run_folder import trained_fingerprint
 from paratune.records.typed import RunFile
 from paratune.reports.tables.table import Table, TableCell, make_table
-
-MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is no figure of more
 
 
 @dataclass(frozen=True)
@@ -228,12 +226,6 @@ def _progress_text(folder: Path, planned: float | None) -> str:
         return f"not finished: it still runs or was cut off; last logged {reached}"
     what_resume_does = "evaluates and writes the model" if last == planned else "continues"
     return f"stopped by {stop.get('signal')} at {reached}; --resume {what_resume_does}"
-
-
-def events_bytes(runs: Iterable[RunRecord]) -> int:
-    """Return the size of the events of rank 0 of all runs."""
-    paths = (run.folder / records.events_file(0) for run in runs)
-    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:

@@ -24,7 +24,6 @@ from paratune.reports.figures.plots import (
     bars,
     height_of_rows,
     histogram,
-    line_keys,
     lines,
     panels,
     points,
@@ -32,7 +31,6 @@ from paratune.reports.figures.plots import (
     thinned,
 )
 from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS, Measure
-from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
 from paratune.reports.systems.building import Scaling, scaling_efficiency, scalings
 from paratune.reports.systems.model import Systems
 from paratune.verdicts.rates import noise_kind
@@ -44,6 +42,7 @@ PHASE_COLOURS = {
 Predictions = tuple[str, Any, Any]  # split, labels and predictions, (N,) float64 each
 OVER_STEPS = "Loss, speed and efficiency over the steps"
 MAX_LINES = 8  # of a figure
+MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is no figure of more
 NUM_BINS = 40  # points of a line at most; each covers the same number of steps
 NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
 PANELS = {
@@ -170,7 +169,8 @@ def step_drawings(
     about the drawn configurations.
     """
     by_task = grouped((runs[0].task, (label, runs)) for label, runs in groups if not runs[0].is_baseline)
-    if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
+    paths = (run.folder / records.events_file(0) for _, runs in groups for run in runs)
+    if sum(path.stat().st_size for path in paths if path.is_file()) > MAX_DRAWN_BYTES:
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
     for number, (task, members) in enumerate(by_task.items(), start=1):
@@ -197,8 +197,9 @@ def step_drawings(
             caption.append(selection or f"The first {MAX_LINES} of {len(members)} configurations.")
         title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
         key, title = ("over_steps", title) if len(by_task) == 1 else (f"over_steps-{number}", f"{task}: {title}")
+        keys = tuple(Key(label, *run_style(at)) for at, label in enumerate(found)) if len(found) > 1 else ()
         draw, height = panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
-        yield Drawing(key, title, " ".join(caption), draw, height, whole=True, legend=line_keys([*found]))
+        yield Drawing(key, title, " ".join(caption), draw, height, whole=True, legend=keys)
 
 
 def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) -> Draw:
