@@ -13,14 +13,7 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import scale_of
-from paratune.reports.measures import (
-    MEASURES,
-    Measure,
-    constant_measures,
-    cost,
-    efficiency_measures,
-    score_measures,
-)
+from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
 from paratune.reports.tables.table import TableCell
 from paratune.reports.text import csv_text
 
