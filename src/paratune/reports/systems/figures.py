@@ -46,7 +46,7 @@ MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is
 NUM_BINS = 40  # points of a line at most; each covers the same number of steps
 NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
 PANELS = {
-    "loss": "Training loss",
+    "loss": "Loss",
     "utilisation": "Utilisation (%)",
     "throughput": "Throughput (samples/s)",
     "noise": "Noise scale (samples)",
