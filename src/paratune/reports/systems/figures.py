@@ -215,7 +215,7 @@ def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) 
                 f"{label}: validation loss {loss:.4f} at step {step:g}" for step, loss in zip(x, mean, strict=True)
             ]
             series.append(Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
-    ylim = {} if panel == "loss" else {"ylim": (0, None)}
+    ylim: dict[str, Any] = {} if panel == "loss" else {"ylim": (0, None)}
     x_label = "Samples seen" if by_samples else "Optimizer step"
     return lines(series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
 
@@ -256,7 +256,8 @@ def _measured(run: RunRecord, kind: NoiseKind) -> tuple[Any, Any]:
     """
     import pandas as pd
 
-    rows, losses = [], {}
+    rows: list[list[float | None]] = []
+    losses: dict[float, float | None] = {}
     try:
         for event in records.read_events(run.folder):
             if event["event"] in ("step", "sample"):

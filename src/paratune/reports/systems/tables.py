@@ -262,7 +262,7 @@ def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int 
     notes = ["Scores change in points of a hundred. In brackets: 95% intervals."]
     if any(change.endswith(_ADJUSTED) for change in changes):
         notes.append("* adjusted for the order of the runs")
-    changed = [[*line, change] for line, change in zip(lines, changes, strict=True)]
+    changed: list[Row] = [[*line, change] for line, change in zip(lines, changes, strict=True)]
     return make_table("main", "", [*heads, Column("Change")], changed, 1, notes)
 
 
