@@ -31,7 +31,7 @@ SMOKE_MATRICES = [
 FIGURES = {
     "evora/smoke_scaling": ("scaling", "phases", "overview"),
     "evora/smoke_figure1": ("overview",),
-    "ielts/smoke_matrix": ("loss", "scaling"),
+    "ielts/smoke_matrix": ("over_steps", "scaling"),
     "oakridge/smoke_matrix": ("phases",),
     "squad/smoke_matrix": ("effects",),
 }

@@ -201,7 +201,7 @@ def test_unknown_figures_have_the_reason_of_the_record(tmp_path: Path):
     run = gpu_run(tmp_path / "a", utilisation=missing, flops={"mfu": None, "reason": "the peak of X is not listed"})
     notes = " ".join(build_report(read_runs([run])).notes)
     assert "n/a: pynvml is not installed." in notes
-    assert "MFU is n/a: the peak of X is not listed." in notes
+    assert "MFU n/a: the peak of X is not listed." in notes
     cpu = {"utilisation": {**UTILISATION, "kind": "cpu", "energy_j": None, "reason": "no counter"}, "flops": FLOPS}
     run = make_run(tmp_path / "b", run_changes={"device": "cpu"}, summary_changes=cpu)
     assert "n/a" not in " ".join(build_report(read_runs([run])).notes)
@@ -234,7 +234,9 @@ def test_efficiency_uses_the_noise_scale_under_adamw_if_all_runs_have_it(tmp_pat
     sharded = {**NOISE, "preconditioned": {**UNKNOWN, "reason": "zero1 shards v", "code": "sharded_states"}}
     other = of(tmp_path / "other", 64, noise_scale=sharded)
     assert values(rows_of(small, other)["statistical_efficiency"])[1] == pytest.approx(128 / 160)
-    assert "other: noise scale under AdamW n/a: zero1 shards v." in build_report(read_runs([small, other])).notes
+    assert (
+        "other: Noise scale under AdamW (samples) n/a: zero1 shards v." in build_report(read_runs([small, other])).notes
+    )
 
 
 def test_efficiency_is_shown_where_batches_differ_from_the_reference(tmp_path: Path):
@@ -268,5 +270,5 @@ def test_communication_and_the_slowest_rank(tmp_path: Path):
     assert values(rows["communication_ms_per_step"]) == [20.0, None]
     assert texts(rows["straggler_slowdown"]) == ["1.08×", "n/a"]
     assert texts(rows["wait_share"]) == ["4.1", "n/a"]
-    assert f"b: communication n/a: {why}." in build_report(read_runs([first, second])).notes
+    assert f"b: Communication n/a: {why}." in build_report(read_runs([first, second])).notes
     assert not any(why in note for note in build_report(read_runs([second])).notes)

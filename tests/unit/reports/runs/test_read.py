@@ -1,7 +1,5 @@
 """Reading run folders: what is damaged is refused by name, what is not finished is listed."""
 
-import shutil
-
 import pytest
 from make_run import edit_json, make_run
 from raised import raises_code
@@ -63,14 +61,6 @@ def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
     assert [certificate.name in note for note in found.notes] == [True]  # it is damaged
     with raises_code("report.no_run", "a.certificate: a"):
         read_runs([certificate])
-
-
-def test_read_runs_names_a_copy_of_a_run(tmp_path):
-    folder = make_run(tmp_path / "a")
-    shutil.copytree(folder, tmp_path / "copy" / "a")
-    found = read_runs([folder, tmp_path / "copy" / "a"])
-    assert len({run.name for run in found.runs}) == 2
-    assert any("the same record" in note for note in found.notes)
 
 
 def test_read_runs_names_a_finished_run_whose_log_lost_steps(tmp_path):
