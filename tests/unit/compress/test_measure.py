@@ -74,7 +74,7 @@ def test_the_record_of_a_form(run: Path):
 def test_reports_compare_forms_as_runs(run: Path):
     comparison = report(measured(run, "fp32"), measured(run, "bf16"))
     drawn = {drawing.key for drawing in run_document(comparison).drawings}
-    assert not drawn & {"loss", "phases"}  # forms have no steps
+    assert not drawn & {"over_steps", "phases"}  # forms have no steps
     found = comparison.as_dict()
     first, second = found["runs"]
     assert (first["run"], second["run"]) == ("fp32-run", "bf16-run")
