@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -141,12 +140,6 @@ def test_predictions_leave_out_rows_without_a_label(tmp_path):
 )
 def test_predictions_that_cannot_be_drawn_have_a_reason(tmp_path, columns):
     assert figures.read_predictions(with_predictions(tmp_path, columns)).startswith("No figure: ")
-
-
-def test_a_title_names_six_runs_and_how_many_more_there_are():
-    runs = [SimpleNamespace(name=f"run-{at}") for at in range(9)]
-    assert figures.names_of(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
-    assert figures.names_of(runs) == "run-0, run-1, run-2, run-3, run-4, run-5, and 3 more"
 
 
 def test_a_long_run_is_drawn_with_few_points():
