@@ -357,7 +357,10 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     limit = f" The first {len(runs)} of {len(report.runs):,} runs." if len(runs) < len(report.runs) else ""
     yield ReportSection("comparison", comparison.title, (comparison, *drawings, _HOW_MEASURED + limit))
     if len(runs) > 1:
-        rows: list[Row] = [[item.key, *(setting_text(item, run.name) for run in runs)] for item in report.differences]
+        rows: list[Row] = [
+            [item.key, *(TableCell(setting_text(item, run.name), None, (run.name,), f"run.config.{item.key}")
+                         for run in runs)] for item in report.differences
+        ]  # fmt: skip
         none = () if rows else ("The resolved configurations are equal but for the names of the runs.",)
         columns: list[Heading] = [("Setting", "setting"), *(run.name for run in runs)]
         table = make_table("settings", "Settings that differ", columns, rows, len(columns), none)

@@ -190,7 +190,6 @@ def test_json_is_what_as_dict_returns(tmp_path):
     value = json.loads((tmp_path / "out" / "report.json").read_text())
     assert list(value.pop("reproduce")) == ["1-a.yaml", "2-b.yaml"]
     assert value == made.as_dict()
-    assert value["runs"][0]["sources"]["train_s"] == "summary.time.train_s"
     assert value["same_experiment"]["verdict"] == "other_seeds"
     assert value["seed_groups"][0]["spread"]["test_accuracy"]["num_runs"] == 2
 
@@ -225,7 +224,7 @@ def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
     found = files_in(tmp_path / "out")
     assert b"Run b" in found["index.html"]
     assert found["mine.txt"] == found["tables/mine.tex"] == b"kept"
-    assert "tables/confusion.tex" in found
+    assert "tables/comparison.tex" in found
     assert "tables/confusion.tex" not in found, "a table of the earlier report was left"
 
 
