@@ -35,8 +35,7 @@ from paratune.config.task_sections import (
 )
 from paratune.data.sources import source_files
 from paratune.doctor.checkup import judge, judge_setup
-from paratune.doctor.finding import Finding, MachineFacts
-from paratune.doctor.setup import Probes, Start
+from paratune.doctor.facts import Finding, MachineFacts, Probes, Start
 from paratune.errors import ConfigError
 from paratune.records.run_folder import folder_state
 

@@ -38,7 +38,7 @@ def doctor(
     from paratune.config.load import allow_code, check_layer
     from paratune.config.sections import run_path
     from paratune.doctor.checkup import describe_machine, judge, judge_setup, print_findings
-    from paratune.doctor.installation import check_extras
+    from paratune.doctor.machine import check_extras
 
     if config is None and (set_ or site or nproc is not None):
         message = "--set, --site and --nproc describe a run: name its CONFIG"

@@ -14,7 +14,7 @@ from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility import lacks_decoder_start
 from paratune.config.permission import REMOTE_CODE, NamedCode, allow, is_allowed
 from paratune.config.sections import Config, ModelOptions
-from paratune.doctor.setup import ModelFacts
+from paratune.doctor.facts import ModelFacts
 from paratune.errors import ParatuneError, nearest_name
 from paratune.models.config import load_config, max_positions, most_tokens
 from paratune.models.load import WEIGHT_FILES

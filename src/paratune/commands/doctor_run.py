@@ -1,19 +1,63 @@
-"""Collects the facts about a run before it is queued, on this machine or on a site, for `paratune doctor CONFIG`."""
+"""Collects the facts about a run before it is queued, on this machine or on a site, for `paratune doctor CONFIG`.
+
+Data files are read whole, and a sample is tokenized.
+"""
 
 import os
+import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from paratune import checkpoint
+from paratune.base.units import GIB, format_bytes
 from paratune.cluster.site import Site, processes_per_node
+from paratune.commands.doctor_model import model_facts
 from paratune.config.load import LoadedConfig
 from paratune.config.own_code import importable_parts
+from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.doctor.finding import MachineFacts
+from paratune.config.sections import Config, Data, data_sources, named_columns
+from paratune.config.sources import local_path, path_and_split
+from paratune.config.task_sections import (
+    ClassTask,
+    EmbeddingTask,
+    MaskedLMTask,
+    MultiLabelTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    Task,
+    class_names,
+)
+from paratune.data.columns import Samples, TableReader, select
+from paratune.data.duplicates import overlaps, repeats
+from paratune.data.labels import as_number, class_counts
+from paratune.data.load import load_samples, samples_fingerprint
+from paratune.data.long_texts import cut_long_texts
+from paratune.data.questions import drop_misplaced, select_questions
+from paratune.data.read import read_table
+from paratune.data.slices import column_values
+from paratune.data.sources import Selector, default_selector
+from paratune.doctor.facts import DataFacts, Finding, MachineFacts, Probes, QueuedRun, SplitFacts, Start
 from paratune.doctor.probe import gather, start_of
-from paratune.doctor.setup import Probes, QueuedRun, Start
-from paratune.errors import nearest_name
+from paratune.errors import DataError, ParatuneError, nearest_name
 from paratune.records import CHECKPOINTS_FOLDER
+
+MAX_BYTES = GIB
+"""Maximum size of all files together, to read them within a minute."""
+NUM_TOKENIZED = 400
+"""Number of rows of a split that are tokenized."""
+MIN_ID_ROWS = 10
+"""Minimum number of rows to decide that a column contains ids."""
+MAX_CLASSES = 50
+"""Maximum number of distinct labels that are listed."""
+_ID = re.compile(r"(?=.*\d)[\w.:/#@-]{1,64}", re.ASCII)
+_NEAREST = re.compile(r"; did you mean (.+?)\?")
+"""The nearest name in a message, from `did_you_mean`."""
 
 
 def queued_run(
@@ -36,15 +80,11 @@ def queued_run(
     """
     if loaded is None:
         return QueuedRun(machine, path, tuple(problems))
-    from paratune import checkpoint
-    from paratune.commands.doctor_data import data_facts
-    from paratune.commands.doctor_model import model_facts
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         read = importable_parts(loaded.config)
         model, tokenizer, limit = model_facts(read, machine.environ)
-        data = data_facts(read, tokenizer, limit)
+        data = data_facts(read, tokenizer, limit, QueuedRun(machine, path, loaded=loaded).where)
     start = start or start_of(loaded.config, machine.environ, num_processes)
     if probes is None:
         checkpoints = checkpoint.list_checkpoints(machine.out_folder / CHECKPOINTS_FOLDER)
@@ -82,3 +122,234 @@ def _missing_folders(site: Site) -> Iterator[tuple[str, Path, str]]:
             continue
         near = nearest_name(path.name, [file.name for file in path.parent.iterdir()]) if path.parent.is_dir() else None
         yield option, path, f"{option}: {path.with_name(near)}" if near else ""
+
+
+def data_facts(config: Config, tokenizer: Any, model_limit: int | None, where: Callable[[str], str]) -> DataFacts:
+    """Return the facts about the data of a configuration.
+
+    Args:
+        tokenizer: Of the model; None if it cannot be loaded, which leaves lengths unknown.
+        model_limit: Maximum number of tokens of the model; None without a limit.
+        where: Returns the line that sets an option.
+    """
+    max_length = config.data.max_length or model_limit
+    sources = list(data_sources(config.data))
+    if large := _too_large(sources):
+        why = "Reading it takes too long for a check."
+        remedy = "paratune data shows its content"
+        notes = (Finding("data_large", "note", f"{name} was not read", why, remedy, where("data")) for name in large)
+        return DataFacts(findings=tuple(notes), max_length=max_length, model_limit=model_limit)
+    findings: dict[tuple[str, ...], Finding] = {}
+    for key, source in sources:
+        if source.startswith("hub:"):  # reading it could download it
+            continue
+        for finding in _source_findings(key, source, config, where):
+            # Files of the same table have the same column of ids; other problems differ between files.
+            same = (finding.where,) if finding.code == "text_is_id" else (finding.where, finding.fact)
+            findings.setdefault((finding.code, *same), finding)
+    is_own = not any(getattr(config.data, name) for name in ("train", "validation", "test"))
+    if findings or is_own or any(source.startswith("hub:") for _, source in sources):
+        return DataFacts(findings=tuple(findings.values()), max_length=max_length, model_limit=model_limit)
+    try:
+        parts = load_samples(_tolerant(config.data), config.task, _selector(config))
+        if isinstance(config.task, QuestionAnsweringTask) and "train" in parts:
+            source, samples = parts["train"]
+            parts["train"] = source, drop_misplaced(samples, "drop", source=source)
+    except ParatuneError as error:
+        return DataFacts(findings=(_problem("data_value", where("data.train"), error),))
+    if slices := tuple(_slice_findings(config, parts, where)):
+        return DataFacts(findings=slices)
+    splits = tuple(
+        _split_facts(name, source, samples, config.task, _lengths(samples, config, tokenizer), max_length)
+        for name, (source, samples) in parts.items()
+    )
+    is_text = not isinstance(config.task, MaskedLMTask)
+    shared = overlaps({name: samples for name, (_, samples) in parts.items()}) if is_text else ()
+    return DataFacts(splits, tuple(shared), (), max_length, model_limit)
+
+
+def _problem(code: str, where: str, error: Exception, line: str = "") -> Finding:
+    return Finding(code, "problem", str(error), "Training fails (exit code 3).", "", where, line)
+
+
+def _too_large(sources: Sequence[tuple[str, str]]) -> list[str]:
+    sizes = {}
+    for _, source in sources:
+        path = local_path(source)
+        if path is not None and (file := path_and_split(path)[0]).is_file():
+            sizes[source] = file.stat().st_size
+    is_large = sum(sizes.values()) > MAX_BYTES
+    return [f"{source} ({format_bytes(size)})" for source, size in sizes.items()] if is_large else []
+
+
+def _source_findings(key: str, source: str, config: Config, where: Callable[[str], str]) -> Iterator[Finding]:
+    """Yield the problems of a file with the lines that repair them: of the file, else its columns, else its values."""
+    columns, task, is_labelled = config.data.columns, config.task, not key.startswith("data.predict.")
+    try:
+        table = read_table(source)
+    except ParatuneError as error:
+        near = _NEAREST.search(str(error))
+        line = f"{key}: {Path(source).with_name(near[1])}" if near else ""
+        yield _problem("data_file", where(key), error, line)
+        return
+    try:
+        TableReader(table, columns, "drop", source, require_labels=is_labelled)
+    except DataError as error:
+        absent = re.search(r"data\.columns\.(\w+)", str(error))
+        near = re.search(r"data\.columns\.(\w+) names [^;]*; did you mean (.+?)\?", str(error))
+        line = f"data.columns.{near[1]}: {near[2]}" if near and isinstance(getattr(columns, near[1]), str) else ""
+        code = "data_column" if error.code == "data.column_missing" else "data_value"
+        yield _problem(code, where(absent[0] if absent else key), error, line)
+        return
+    texts = _text_columns(table, config.data)
+    has_ids = False
+    for option in ("text", "text_pair"):
+        names = named_columns(getattr(columns, option))
+        example = _id_example(table.column(names[0]).to_pylist()) if len(names) == 1 else None
+        if example is None:
+            continue
+        has_ids = True
+        fact = f"{source}: the column of data.columns.{option} contains ids, such as {example!r}, and not texts"
+        why = "A model learns nothing from ids; the loss falls because it memorises them."
+        line = f"data.columns.{option}: {texts[0]}" if texts else ""
+        remedy = "" if line else "name another"
+        yield Finding("text_is_id", "problem", fact, why, remedy, where(f"data.columns.{option}"), line)
+    if has_ids:
+        return
+    is_class = isinstance(task, ClassTask | RegressionTask)
+    try:
+        if is_class:
+            select(TableReader(table, columns, "drop", source, require_labels=False), task)
+        if is_labelled:
+            _selector(config)(table, source=source, group_by=None)
+    except DataError as error:
+        if (is_class and error.code in ("data.label_unseen", "task.labels")) or error.code.startswith("data.target_"):
+            option = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
+            yield _problem("label_unknown", where(option), error, _label_line(table, config))
+            return
+        named = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
+        line = f"{named[1]}: {texts[0]}" if named and texts else ""
+        yield _problem("data_value", where(named[1] if named else "data.train"), error, line)
+
+
+def _id_example(values: Sequence[Any]) -> str | None:
+    """Return the first value if all values look like ids: different, and single words with a digit, or numbers."""
+    present = [str(value).strip() for value in values if value is not None and str(value).strip()]
+    if len(present) < MIN_ID_ROWS or len(set(present)) < len(present):
+        return None
+    return present[0] if all(_ID.fullmatch(value) for value in present) else None
+
+
+def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
+    """Return the columns with texts of several words, the longest texts first."""
+    words = {}
+    for name in dict.fromkeys(table.column_names):
+        kind = table.schema.field(name).type if table.column_names.count(name) == 1 else None
+        if (
+            name == data.columns.label
+            or kind is None
+            or not (pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        ):
+            continue
+        values = [value for value in table.column(name).slice(0, 200).to_pylist() if value]
+        words[name] = sum(len(value.split()) for value in values) / max(1, len(values))
+    return tuple(sorted((name for name in words if words[name] >= 3), key=lambda name: -words[name]))
+
+
+def _slice_findings(
+    config: Config, parts: Mapping[str, tuple[str, Samples]], where: Callable[[str], str]
+) -> Iterator[Finding]:
+    """Yield the columns of `evaluate.slices` that a scored set lacks, or that have too many values for slices."""
+    names, seen = config.evaluate.slices, set()
+    scored = [part for name, part in parts.items() if name != "train" and name not in config.data.predict]
+    for source, samples in () if config.measure.probe else scored:
+        for name in names:
+            try:
+                column_values(samples, source, [name])
+            except DataError as error:
+                if str(error) not in seen:  # else two sets of one file
+                    near = _NEAREST.search(str(error))
+                    shown = [
+                        near[1] if near and column == name else column for column in names if near or column != name
+                    ]
+                    line = f"evaluate.slices: {one_line(shown)}"
+                    yield _problem("data_column", where("evaluate.slices"), error, line)
+                seen.add(str(error))
+
+
+def _tolerant(data: Data) -> Data:
+    return data.model_copy(update={"missing": "drop"})
+
+
+def _selector(config: Config) -> Selector:
+    """Return the function that selects samples from a table, and counts rows with missing values."""
+    if not isinstance(config.task, QuestionAnsweringTask):
+        return default_selector(_tolerant(config.data), config.task)
+    may_lack_answers = config.task.unanswerable is not False
+
+    def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        reader = TableReader(table, config.data.columns, "drop", source, group_by)
+        return select_questions(reader, too_long=lambda texts: [False] * len(texts), may_lack_answers=may_lack_answers)
+
+    return selected
+
+
+def _label_line(table: pa.Table, config: Config) -> str:
+    """Return a configuration line with all values of the column as labels, or for a regression if they are numbers."""
+    task, column = config.task, config.data.columns.label
+    assert column is not None
+    values = {value for value in table.column(column).to_pylist() if value is not None and str(value).strip()}
+    if isinstance(task, MultiLabelTask) or any(isinstance(value, list) for value in values):
+        return ""
+    distinct = sorted(values, key=str)
+    labels = one_line([value if type(value) is int else str(value) for value in distinct[: MAX_CLASSES + 1]])
+    if isinstance(task, RegressionTask):
+        if len(distinct) > MAX_CLASSES:
+            return ""
+        return f"task: {{kind: classification, labels: {labels}}}"
+    if len(distinct) > MAX_CLASSES:
+        return "task: {kind: regression}" if all(as_number(value) is not None for value in distinct) else ""
+    return f"task.labels: {labels}"
+
+
+def _split_facts(
+    name: str, source: str, samples: Samples, task: Task, lengths: Sequence[int] | None, max_length: int | None
+) -> SplitFacts:
+    labels, names = samples.labels, class_names(task)
+    counts: Mapping[str, int] | None = class_counts(labels, names) if labels is not None and names else None
+    is_index = False
+    if labels is not None and isinstance(task, RegressionTask) and len(labels) >= MIN_ID_ROWS:
+        is_index = bool((np.diff(labels.astype(np.float64)) == 1).all())
+    known = lengths is not None and max_length is not None and len(lengths) > 0
+    return SplitFacts(
+        name=name,
+        source=source,
+        num_rows=len(samples),
+        fingerprint=samples_fingerprint(samples, task),
+        num_dropped=samples.num_dropped,
+        labels=counts,
+        label_counts_rows=is_index,
+        num_conflicting=repeats(samples).num_conflicting_rows if labels is not None else 0,
+        share_truncated=float((np.asarray(lengths) > max_length).mean()) if known else None,
+        p95_length=int(np.quantile(lengths, 0.95)) if known and lengths is not None else None,
+    )
+
+
+def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | None:
+    """Return the numbers of tokens of some rows; None for tasks that cut windows and truncate nothing."""
+    task = config.task
+    joins_texts = isinstance(task, MaskedLMTask) and task.windows == "joined"
+    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or joins_texts or len(samples) == 0:
+        return None
+    rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
+    texts = [samples.texts[row] for row in rows]
+    pairs = None if samples.text_pairs is None else [samples.text_pairs[row] for row in rows]
+    if samples.choices is not None:
+        longest = [max(samples.choices[row], key=len) for row in rows]
+        pairs = longest if pairs is None else [pair + choice for pair, choice in zip(pairs, longest, strict=True)]
+    if isinstance(task, EmbeddingTask):  # each text is a sequence: the longest one of a row counts
+        columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
+        texts, pairs = [max((column[row] for column in columns), key=len) for row in rows], None
+    if config.data.max_length is not None:
+        texts, pairs = cut_long_texts(texts, pairs, tokenizer, config.data.max_length)
+    return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]

@@ -10,45 +10,33 @@ from paratune import hardware
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_number
 from paratune.console import print_json, print_result
-from paratune.doctor import (
-    configuration,
-    devices,
-    feasible,
-    files,
-    installation,
-    model_files,
-    processes,
-    starting,
-    storage,
-    torch_builds,
-)
-from paratune.doctor.finding import HERE, Check, Finding, MachineFacts
-from paratune.doctor.setup import QueuedRun, SetupCheck
+from paratune.doctor import files, machine, model_files, options, start
+from paratune.doctor.facts import HERE, Check, Finding, MachineFacts, QueuedRun, SetupCheck
 from paratune.errors import EXIT_FAILED, EXIT_OK
 
 CHECKS: tuple[Check, ...] = (
-    installation.check_packages,
-    devices.check_torch,
-    processes.check_distributed,
-    storage.check_disks,
+    machine.check_packages,
+    machine.check_torch,
+    machine.check_distributed,
+    machine.check_disks,
 )
 """The checks of the machine that apply to every run."""
 NODE_CHECKS: tuple[Check, ...] = (
-    devices.check_cores,
-    devices.check_memory,
-    devices.check_shared_memory,
-    devices.check_gpus,
+    machine.check_cores,
+    machine.check_memory,
+    machine.check_shared_memory,
+    machine.check_gpus,
 )
 """Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
-GROUP_CHECKS: tuple[Check, ...] = (processes.check_hostname, processes.check_loopback)
+GROUP_CHECKS: tuple[Check, ...] = (machine.check_hostname, machine.check_loopback)
 """Checks that are also skipped for a run of one process, which needs no network."""
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
-    configuration.check_run_folder,
-    configuration.check_needed_extras,
-    configuration.check_trackers,
-    configuration.check_steps,
+    options.check_run_folder,
+    options.check_needed_extras,
+    options.check_trackers,
+    options.check_steps,
     files.check_sources,
-    files.check_columns,
+    files.check_target,
     files.check_missing,
     files.check_labels,
     files.check_parts,
@@ -58,32 +46,32 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
     model_files.check_vocabulary,
     model_files.check_half_precision,
     model_files.check_states_fit,
-    feasible.check_feasible,
-    starting.check_devices,
-    starting.check_site,
-    starting.check_visible,
-    starting.check_gpu_state,
-    starting.check_workers,
-    storage.check_room,
-    storage.check_nodes_share,
-    torch_builds.check_driver,
-    torch_builds.check_kernels,
+    options.check_feasible,
+    start.check_devices,
+    start.check_site,
+    start.check_visible,
+    start.check_gpu_state,
+    start.check_workers,
+    start.check_room,
+    start.check_nodes_share,
+    start.check_driver,
+    start.check_kernels,
 )
 """The checks of a run with a valid configuration, in the order of their findings."""
 
 
-def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
+def judge(facts: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
     """Run the checks of the machine, and return their findings; a check that raises an exception gives a warning.
 
     A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`, and a run of one process (`is_single`) `GROUP_CHECKS`.
     """
     checks = CHECKS if is_elsewhere else CHECKS + NODE_CHECKS
-    return _run_checks(checks if is_elsewhere or is_single else checks + GROUP_CHECKS, machine)
+    return _run_checks(checks if is_elsewhere or is_single else checks + GROUP_CHECKS, facts)
 
 
 def judge_setup(setup: QueuedRun) -> list[Finding]:
     """Run all checks of a run, or only those of its options if the configuration is invalid."""
-    checks: tuple[SetupCheck, ...] = (configuration.check_options,)
+    checks: tuple[SetupCheck, ...] = (options.check_options,)
     return _run_checks(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)
 
 
@@ -99,7 +87,7 @@ def _run_checks(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: Any
     return findings
 
 
-def print_findings(findings: list[Finding], machine: MachineFacts, setup: QueuedRun | None, *, as_json: bool) -> int:
+def print_findings(findings: list[Finding], facts: MachineFacts, setup: QueuedRun | None, *, as_json: bool) -> int:
     """Print findings; return the exit code, 1 when one of them is a problem.
 
     Args:
@@ -113,7 +101,7 @@ def print_findings(findings: list[Finding], machine: MachineFacts, setup: Queued
     exit_code = EXIT_FAILED if has_problem else EXIT_OK
     if as_json:
         result = {"schema_version": 1, "ok": not has_problem, "findings": [asdict(finding) for finding in findings]}
-        print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
+        print_json({**result, "node": facts.node, "versions": facts.versions}, indent=1)
         return exit_code
     # Two columns, so that wrapped lines stay next to their level.
     grid = Table.grid(padding=(0, 1))
@@ -137,32 +125,32 @@ def print_findings(findings: list[Finding], machine: MachineFacts, setup: Queued
         notes.append(plain(_run_line(setup)))
     counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning")}
     counted = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts.items() if count]
-    conclusion = f"{', '.join(counted) or 'no problems'}: {plain(_machine_line(machine))}"
+    conclusion = f"{', '.join(counted) or 'no problems'}: {plain(_machine_line(facts))}"
     print_result(Text("\n".join([*notes, conclusion])), is_prose=True)
     return exit_code
 
 
-def _machine_line(machine: MachineFacts) -> str:
-    node = machine.node
+def _machine_line(facts: MachineFacts) -> str:
+    node = facts.node
     names = [gpu["name"] for gpu in node["gpus"] or []]
     gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "no GPU"
     memory = min(value for value in (node["ram_bytes"], node["ram_limit_bytes"]) if value is not None)
     return (
-        f"torch {machine.versions['torch'] or 'n/a'}, {format_number(node['num_usable_cores'])} cores, "
+        f"torch {facts.versions['torch'] or 'n/a'}, {format_number(node['num_usable_cores'])} cores, "
         f"{format_bytes(memory)} of memory, {'GPUs n/a' if node['gpus'] is None else gpus}"
     )
 
 
 def _run_line(setup: QueuedRun) -> str:
     """Return a line with the rows, the model and the processes of a run, as far as they are known."""
-    start, model = setup.start, setup.model
+    model, num_processes, num_nodes = setup.model, setup.start.world_size, setup.start.num_nodes
     parts = [f"{split.name} {split.num_rows:,}" for split in setup.data.splits] if setup.data else []
     parts = [f"{', '.join(parts)} rows"] if parts else []
     if model is not None and model.num_parameters is not None:
         parts.append(f"{model.model_type or 'model'} with {model.num_parameters:,} parameters")
-    parts.append(f"{start.world_size} process{'es' * (start.world_size > 1)}")
-    if start.num_nodes > 1:
-        parts[-1] += f" on {start.num_nodes} nodes"
+    parts.append(f"{num_processes} process{'es' * (num_processes > 1)}")
+    if num_nodes > 1:
+        parts[-1] += f" on {num_nodes} nodes"
     return f"{setup.path}: {'; '.join(parts)}"
 
 

@@ -5,32 +5,26 @@ from collections.abc import Iterator
 
 from paratune.base.text import listing
 from paratune.base.units import format_share
+from paratune.config.sections import data_sources
 from paratune.config.task_sections import cuts_windows
-from paratune.doctor.configuration import batch_size, same_rows
-from paratune.doctor.finding import Finding, Level
-from paratune.doctor.installation import is_offline
-from paratune.doctor.setup import DataFacts, QueuedRun, SplitFacts
+from paratune.doctor.facts import DataFacts, Finding, Level, QueuedRun, SplitFacts
+from paratune.doctor.options import batch_size, same_rows
 
 NOTE_SHARE, WARNING_SHARE = 0.05, 0.5
 """Shares of truncated samples for a note and for a warning."""
 ALWAYS_DROPPED = ("pseudo_of_held_out_group", "mask")
 """Missing values that are never an error: the rows are dropped."""
-CODES_OF_ERRORS = {"file": "data_file", "column": "data_column", "label": "label_unknown", "value": "data_value"}
-"""Codes of findings by `SourceError.kind`."""
 RARE = 0.05
 """Share of all other classes below which a constant prediction has a high accuracy."""
 
 
 def check_sources(setup: QueuedRun) -> Iterator[Finding]:
-    for error in setup.data.errors if setup.data else ():
-        why, where = "Training fails (exit code 3).", setup.where(error.key)
-        yield Finding(CODES_OF_ERRORS[error.kind], "problem", error.message, why, "", where, error.line)
-    for name in setup.data.too_large if setup.data else ():
-        fact, why = f"{name} was not read", "Reading it takes too long for a check."
-        yield Finding("data_large", "note", fact, why, "paratune data shows its content", str(setup.path))
-    for key, name in setup.data.on_hub if setup.data else ():
+    yield from setup.data.findings if setup.data else ()
+    for key, name in data_sources(setup.config.data):
+        if not name.startswith("hub:"):
+            continue
         fact = f"{name} is on the hub, and was not read"
-        if setup.start.no_network or is_offline(setup.machine.environ):
+        if setup.is_offline:
             why = "The machines of the run have no access to the hub: without the data in the cache, the run fails."
             line = f"paratune bundle {shlex.quote(str(setup.path))} -o bundle.tar"
             remedy = "on a machine with a network; the bundle contains the data set"
@@ -39,14 +33,8 @@ def check_sources(setup: QueuedRun) -> Iterator[Finding]:
             yield Finding("data_on_hub", "note", fact, "The run downloads it at its start.", "", setup.where(key))
 
 
-def check_columns(setup: QueuedRun) -> Iterator[Finding]:
-    data = setup.data or DataFacts()
-    for key, source, example in data.id_columns:
-        fact = f"{source}: the column of {key} contains ids, such as {example!r}, and not texts"
-        why = "A model learns nothing from ids; the loss falls because it memorises them."
-        line = f"{key}: {data.text_columns[0]}" if data.text_columns else ""
-        yield Finding("text_is_id", "problem", fact, why, "" if line else "name another", setup.where(key), line)
-    train = data.split("train")
+def check_target(setup: QueuedRun) -> Iterator[Finding]:
+    train = setup.data.split("train") if setup.data else None
     if train and train.label_counts_rows:
         fact = f"{train.source}: the target is the number of the row"
         why, where = "The column of data.columns.label is an index, not a target.", setup.where("data.columns.label")
@@ -103,14 +91,14 @@ def check_parts(setup: QueuedRun) -> Iterator[Finding]:
                 same.add((first.name, second.name))
                 fact = f"{first.name} and {second.name} have the same rows ({first.source}, {second.source})"
                 yield same_rows(fact, second.name, first.name, _where(setup, second.name))
-    for first_name, second_name, count, total in data.overlaps:
-        if (first_name, second_name) in same:
+    for overlap in data.overlaps:
+        if (overlap.first, overlap.second) in same:
             continue
-        fact = f"{count} of {total} rows of {second_name} have a text that is also in {first_name}"
-        why = f"Scores on {second_name} are too high."
-        level: Level = "warning" if count / total > NOTE_SHARE else "note"
+        fact, _, why = overlap.message.partition("; ")
+        level: Level = "warning" if overlap.num_rows / overlap.num_rows_of_second > NOTE_SHARE else "note"
         remedy = "remove them from one of the two; data.split.group_by keeps related rows in one split"
-        yield Finding("parts_overlap", level, fact, why, remedy, _where(setup, second_name))
+        why = f"{why[0].upper()}{why[1:]}."
+        yield Finding("parts_overlap", level, fact, why, remedy, _where(setup, overlap.second))
     for split in data.splits:
         if split.num_conflicting > NOTE_SHARE * split.num_rows:
             fact = f"{split.num_conflicting} of {split.num_rows} rows of {split.name} have a text with several labels"

@@ -10,10 +10,8 @@ from paratune.config.feasibility import DECODER_START
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
-from paratune.doctor.feasible import FP16_HOSTILE
-from paratune.doctor.finding import Finding
-from paratune.doctor.installation import is_offline
-from paratune.doctor.setup import ModelFacts, QueuedRun, has_bf16
+from paratune.doctor.facts import Finding, ModelFacts, QueuedRun, has_bf16
+from paratune.doctor.options import FP16_HOSTILE
 
 
 def check_model(setup: QueuedRun) -> Iterator[Finding]:
@@ -41,7 +39,6 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
 
 
 def _cache_findings(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator[Finding]:
-    offline = setup.start.no_network or is_offline(setup.machine.environ)
     command = f"hf download {shlex.quote(model.name)}"
     remedy = "on a machine with a network; or copy all files with paratune bundle"
     why = "The machines of the run have no access to the hub, so the run ends before its first step."
@@ -52,7 +49,7 @@ def _cache_findings(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator
         code, fact = "cache_incomplete", f"the cache of {model.name} lacks {', '.join(absent)} ({model.folder})"
     else:
         return
-    if offline:
+    if setup.is_offline:
         yield Finding(code, "problem", fact, why, remedy, where, command)
     else:
         yield Finding(code, "note", fact, "The run downloads it at its start.", "", where, command)

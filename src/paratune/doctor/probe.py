@@ -10,8 +10,7 @@ from paratune.base.units import MIB, parse_count
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
-from paratune.doctor.finding import MachineFacts
-from paratune.doctor.setup import Probes, Start
+from paratune.doctor.facts import MachineFacts, Probes, Start
 from paratune.records.run_folder import folder_state
 
 

@@ -14,9 +14,9 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.problems import refuse
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import TRAITS, Traits, strategy_traits
-from paratune.doctor import feasible
-from paratune.doctor.finding import MachineFacts as DoctorMachine
-from paratune.doctor.setup import ModelFacts, Probes, QueuedRun, Start
+from paratune.doctor import options as feasible
+from paratune.doctor.facts import MachineFacts as DoctorMachine
+from paratune.doctor.facts import ModelFacts, Probes, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
 from paratune.sweeps.cells import why_impossible
@@ -354,7 +354,7 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
     setup = QueuedRun(machine, Path("c.yaml"), (), loaded, data, model, start, probes)  # type: ignore[arg-type]
     assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
     (finding,) = feasible.check_feasible(setup)
-    assert finding.code == feasible.FINDING_CODES.get(rule.code, rule.code)
+    assert finding.code == feasible.FINDINGS.get(rule.code, (rule.code, ""))[0]
     assert finding.line or rule.code in ("strategy.balance_mismatch", "batch.too_large")
     key, _, value = finding.line.partition(": ")
     if value:  # the line that it gives takes the reason away

@@ -11,10 +11,10 @@ import pytest
 from errors_page import feasibility_codes
 
 from paratune import doctor
-from paratune.doctor import checkup, devices, installation, processes, storage
-from paratune.doctor.feasible import FINDING_CODES
-from paratune.doctor.files import CODES_OF_ERRORS
-from paratune.doctor.finding import Finding, MachineFacts
+from paratune.doctor import checkup
+from paratune.doctor import machine as checks
+from paratune.doctor.facts import Finding, MachineFacts
+from paratune.doctor.options import FINDINGS
 
 NODE = {
     "hostname": "node7",
@@ -87,8 +87,8 @@ def test_only_a_problem_fails(machine, capsys, level, code):
 
 def test_three_lines_without_a_problem(machine, monkeypatch, capsys):
     """Also where no extra is installed."""
-    monkeypatch.setattr(installation, "_installed", lambda _name: None)
-    assert checkup.print_findings([*installation.check_extras()], machine, None, as_json=False) == 0
+    monkeypatch.setattr(checks, "_installed", lambda _name: None)
+    assert checkup.print_findings([*checks.check_extras()], machine, None, as_json=False) == 0
     *_, last = lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 3
     assert last == "no problems: torch 2.13.0, 8 cores, 32 GiB of memory, no GPU"
@@ -107,12 +107,13 @@ def test_the_page_lists_every_code():
     tables = page.partition("## Findings about a machine")[2]  # before it is the table of the fields of a finding
     documented = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
     folder = Path(doctor.__file__).parent
-    sources = "".join(path.read_text() for path in folder.glob("*.py"))
-    used = set(re.findall(r'(?:Finding\(\s*|code, fact = )"(\w+)"', sources)) | set(CODES_OF_ERRORS.values())
-    used |= {"run_disk", "cache_disk"}
+    files = [*folder.glob("*.py"), folder.parent / "commands" / "doctor_run.py"]
+    sources = "".join(path.read_text() for path in files)
+    used = set(re.findall(r'(?:Finding\(\s*|_problem\(|code, fact = )"(\w+)"', sources))
+    used |= {"run_disk", "cache_disk", "data_column"}
     # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
     elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}
-    used |= {FINDING_CODES.get(code, code) for code in feasibility_codes() - elsewhere}
+    used |= {FINDINGS.get(code, (code, ""))[0] for code in feasibility_codes() - elsewhere}
     assert documented == used
 
 
@@ -135,7 +136,7 @@ def test_the_page_lists_every_code():
     ],
 )
 def test_meets(version, wanted, met):
-    assert installation.meets(version, wanted) is met
+    assert checks.meets(version, wanted) is met
 
 
 def test_requirements_are_read_from_the_metadata(monkeypatch):
@@ -145,8 +146,8 @@ def test_requirements_are_read_from_the_metadata(monkeypatch):
         'paratune[plots,hub]; extra == "dev"',
         "x (<3,>=1)",
     ]
-    monkeypatch.setattr(installation.metadata, "requires", lambda _package: lines)
-    assert installation.requirements() == [
+    monkeypatch.setattr(checks.metadata, "requires", lambda _package: lines)
+    assert checks.requirements() == [
         ("torch", ">=2.11", None),
         ("gt-demo", "==0.1.0", "demo"),
         ("paratune", "", "dev"),
@@ -156,9 +157,9 @@ def test_requirements_are_read_from_the_metadata(monkeypatch):
 
 def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
     wanted = [("torch", ">=2.11", None), ("transformers", ">=5", None), ("rich", ">=14", None)]
-    monkeypatch.setattr(installation, "requirements", lambda: wanted)
-    monkeypatch.setattr(installation, "_installed", {"torch": "2.13.0", "transformers": "4.57.0"}.get)
-    findings = list(installation.check_packages(machine))
+    monkeypatch.setattr(checks, "requirements", lambda: wanted)
+    monkeypatch.setattr(checks, "_installed", {"torch": "2.13.0", "transformers": "4.57.0"}.get)
+    findings = list(checks.check_packages(machine))
     assert levels(findings) == [("packages", "problem"), ("packages", "problem")]
     assert findings[0].fact == "transformers 4.57.0 is installed; >=5 is needed"
     assert findings[1].fact == "rich is not installed"
@@ -167,12 +168,12 @@ def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
 
 def test_missing_extras_are_one_note(monkeypatch):
     wanted = [("torch", ">=2", None), ("a", "", "plots"), ("b", ">=2", "plots"), ("c", "", "demo"), ("d", "", "dev")]
-    monkeypatch.setattr(installation, "requirements", lambda: [*wanted, ("e", "", "peft")])
-    monkeypatch.setattr(installation, "_installed", {"a": "1", "b": "1", "c": "1"}.get)
-    (note,) = installation.check_extras()
+    monkeypatch.setattr(checks, "requirements", lambda: [*wanted, ("e", "", "peft")])
+    monkeypatch.setattr(checks, "_installed", {"a": "1", "b": "1", "c": "1"}.get)
+    (note,) = checks.check_extras()
     assert (note.level, note.fact) == ("note", "missing extras: plots, peft")
-    monkeypatch.setattr(installation, "requirements", lambda: wanted[-2:])
-    assert list(installation.check_extras()) == []
+    monkeypatch.setattr(checks, "requirements", lambda: wanted[-2:])
+    assert list(checks.check_extras()) == []
 
 
 # ---- devices
@@ -195,7 +196,7 @@ def test_missing_extras_are_one_note(monkeypatch):
 def test_more_threads_than_cores(machine, threads, usable, shown):
     environ = {} if threads is None else {"OMP_NUM_THREADS": threads}
     described = replace(with_node(machine, num_usable_cores=usable), environ=environ, num_affine_cores=8)
-    findings = list(devices.check_cores(described))
+    findings = list(checks.check_cores(described))
     assert levels(findings) == ([] if shown is None else [("cores", "warning")])
     if shown is not None:
         assert shown in findings[0].fact
@@ -203,32 +204,32 @@ def test_more_threads_than_cores(machine, threads, usable, shown):
 
 
 def test_a_small_container_has_little_memory(machine):
-    (finding,) = devices.check_memory(with_node(machine, ram_limit_bytes=2**30))
+    (finding,) = checks.check_memory(with_node(machine, ram_limit_bytes=2**30))
     assert finding.level == "warning"
     assert "1 GiB" in finding.fact
 
 
 def test_small_shared_memory(machine, monkeypatch):
-    monkeypatch.setattr(devices.hardware, "describe_storage", lambda _folder: {"total_bytes": 64 * 2**20})
-    findings = list(devices.check_shared_memory(machine))
+    monkeypatch.setattr(checks.hardware, "describe_storage", lambda _folder: {"total_bytes": 64 * 2**20})
+    findings = list(checks.check_shared_memory(machine))
     assert levels(findings) == ([("shared_memory", "warning")] if Path("/dev/shm").is_dir() else [])
 
 
 def test_torch_that_cannot_be_imported_is_a_problem(machine):
     described = with_node(machine, gpus=None)
-    assert levels(devices.check_torch(described)) == [("torch_import", "problem")]
-    assert list(devices.check_gpus(described)) == []
-    assert list(processes.check_distributed(described)) == []
+    assert levels(checks.check_torch(described)) == [("torch_import", "problem")]
+    assert list(checks.check_gpus(described)) == []
+    assert list(checks.check_distributed(described)) == []
 
 
 def test_a_driver_without_a_gpu_is_a_problem_unless_gpus_are_hidden(machine, tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "NVIDIA_DRIVER", tmp_path / "version")
-    assert list(devices.check_gpus(machine)) == []
+    monkeypatch.setattr(checks, "NVIDIA_DRIVER", tmp_path / "version")
+    assert list(checks.check_gpus(machine)) == []
     (tmp_path / "version").touch()
-    (finding,) = devices.check_gpus(machine)
+    (finding,) = checks.check_gpus(machine)
     assert finding.level == "problem"
     assert "torch 2.13.0 finds no GPU" in finding.fact
-    (hidden,) = devices.check_gpus(replace(machine, environ={"CUDA_VISIBLE_DEVICES": "-1"}))
+    (hidden,) = checks.check_gpus(replace(machine, environ={"CUDA_VISIBLE_DEVICES": "-1"}))
     assert hidden.level == "note"
     assert "CUDA_VISIBLE_DEVICES=-1" in hidden.fact
 
@@ -240,10 +241,10 @@ def test_several_gpus_need_nccl(machine, monkeypatch):
     import torch.distributed as dist
 
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
-    assert levels(processes.check_distributed(with_node(machine, gpus=[GPU, GPU]))) == [("nccl", "problem")]
-    assert levels(processes.check_distributed(with_node(machine, gpus=[GPU]))) == []
+    assert levels(checks.check_distributed(with_node(machine, gpus=[GPU, GPU]))) == [("nccl", "problem")]
+    assert levels(checks.check_distributed(with_node(machine, gpus=[GPU]))) == []
     monkeypatch.setattr(dist, "is_gloo_available", lambda: False)
-    assert levels(processes.check_distributed(machine)) == [("gloo", "problem")]
+    assert levels(checks.check_distributed(machine)) == [("gloo", "problem")]
 
 
 @pytest.mark.parametrize(
@@ -255,8 +256,8 @@ def test_several_gpus_need_nccl(machine, monkeypatch):
     ],
 )
 def test_the_host_name_must_resolve_to_this_machine(machine, monkeypatch, addresses, message):
-    monkeypatch.setattr(processes, "resolve", lambda _name: addresses)
-    findings = list(processes.check_hostname(machine))
+    monkeypatch.setattr(checks, "resolve", lambda _name: addresses)
+    findings = list(checks.check_hostname(machine))
     assert levels(findings) == ([] if message is None else [("hostname", "warning")])
     assert message is None or message in findings[0].fact
 
@@ -268,27 +269,27 @@ def test_resolving_a_name_has_a_timeout(monkeypatch):
         is_over.wait()  # were it waited for, this test would not end
         return [(0, 0, 0, "", ("10.0.0.7", 0))]
 
-    monkeypatch.setattr(processes.socket, "getaddrinfo", slow)
-    assert processes.resolve("node7", timeout_s=0.05) == []
+    monkeypatch.setattr(checks.socket, "getaddrinfo", slow)
+    assert checks.resolve("node7", timeout_s=0.05) == []
     is_over.set()
 
 
 def test_a_name_that_does_not_resolve_has_no_address(monkeypatch):
     def fail(*_arguments):
-        raise processes.socket.gaierror(-2, "Name or service not known")
+        raise checks.socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(processes.socket, "getaddrinfo", fail)
-    assert processes.resolve("node7") == []
+    monkeypatch.setattr(checks.socket, "getaddrinfo", fail)
+    assert checks.resolve("node7") == []
 
 
 def test_a_blocked_loopback_is_a_problem(machine, monkeypatch):
-    assert levels(processes.check_loopback(machine)) == []
+    assert levels(checks.check_loopback(machine)) == []
 
     def refuse(*_arguments, **_options):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(processes.socket, "create_server", refuse)
-    assert levels(processes.check_loopback(machine)) == [("loopback", "problem")]
+    monkeypatch.setattr(checks.socket, "create_server", refuse)
+    assert levels(checks.check_loopback(machine)) == [("loopback", "problem")]
 
 
 # ---- storage
@@ -312,7 +313,7 @@ ROOMY = {"filesystem": "ext4", "kind": "ssd", "free_bytes": 2**40, "total_bytes"
     ],
 )
 def test_disks(code, facts, bytes_per_s, level, message):
-    findings = list(storage.judge_disk(code, Path("/data/x"), {**ROOMY, **facts}, bytes_per_s))
+    findings = list(checks.judge_disk(code, Path("/data/x"), {**ROOMY, **facts}, bytes_per_s))
     assert levels(findings) == ([] if level is None else [(code, level)])
     for finding in findings:
         assert message in finding.fact
@@ -322,16 +323,16 @@ def test_disks(code, facts, bytes_per_s, level, message):
 
 def test_a_slow_disk_gives_the_time_of_a_checkpoint():
     # 1.3e9 bytes at 5e6 a second.
-    (finding,) = storage.judge_disk("run_disk", Path("x"), ROOMY, 5e6)
+    (finding,) = checks.judge_disk("run_disk", Path("x"), ROOMY, 5e6)
     assert "260 s" in finding.why
 
 
 def test_the_disk_probe_leaves_no_file_and_returns_its_error(tmp_path, monkeypatch):
-    assert storage.probe_write(tmp_path / "not" / "there", 2**20) > 0
+    assert checks.probe_write(tmp_path / "not" / "there", 2**20) > 0
     assert list(tmp_path.iterdir()) == []
 
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert storage.probe_write(tmp_path, 2**20) == "No space left on device"
+    assert checks.probe_write(tmp_path, 2**20) == "No space left on device"

@@ -13,7 +13,7 @@ from tiny import tiny_model
 from paratune.config.load import load_config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
-from paratune.doctor import processes
+from paratune.doctor import machine as processes
 
 OLD_TORCH = {"torch_cuda": "12.9", "torch_archs": ("sm_80", "sm_90")}
 

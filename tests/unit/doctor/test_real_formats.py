@@ -5,7 +5,7 @@ import ctypes
 import pytest
 
 from paratune.doctor import probe
-from paratune.doctor.torch_builds import build_for
+from paratune.doctor.start import build_for
 from paratune.hardware import gpus
 from paratune.hardware.gpus import gpu_links
 

@@ -12,7 +12,7 @@ from paratune.config.options import kinds, section_options
 from paratune.config.section import Section
 from paratune.config.sections import Config
 from paratune.config.traits import TRAITS
-from paratune.doctor.finding import Finding
+from paratune.doctor.facts import Finding
 
 CASES = [*options.CASES, *data.CASES, *model.CASES, *start.CASES, *machine.CASES]
 SECTIONS = "|".join(key for key, option in section_options(Config).items() if option.sections)

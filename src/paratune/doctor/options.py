@@ -1,14 +1,16 @@
-"""Checks of the configuration: options, extras, run folder, and settings that never take effect."""
+"""Checks of the configuration: options, extras, run folder, settings without effect, reasons against a start."""
 
 import re
 import shlex
 from collections.abc import Iterator
 
+from paratune.config.feasibility.rules import Ranks, Target, reasons_against
 from paratune.config.own_code import imported_code
+from paratune.config.problems import ERRORS, Problem
 from paratune.config.sections import data_sources
 from paratune.config.task_sections import cuts_windows
-from paratune.doctor.finding import Finding
-from paratune.doctor.setup import QueuedRun
+from paratune.doctor.facts import Finding, QueuedRun, has_bf16
+from paratune.errors import ConfigError
 
 _NEVER = {
     "evaluate": "no evaluation runs before the end: there is no best model to select, and no early stopping",
@@ -137,3 +139,111 @@ def batch_size(setup: QueuedRun) -> int | None:
     if batch.global_ is not None:
         return batch.global_
     return batch.per_device and batch.per_device * (batch.grad_accum_steps or 1) * setup.start.world_size
+
+
+FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
+"""Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
+FINDINGS = {
+    "strategy.too_few_ranks": ("world_size", "{start} {min}"),
+    "strategy.ranks_not_multiple": ("world_size", "{start} {multiple}"),
+    "strategy.too_many_ranks": ("world_size", "strategy.kind: ddp"),
+    "batch.too_large": ("batch_share", ""),
+    "batch.uneven_share": ("batch_share", "{key}: {last}"),
+    "batch.group": ("batch_share", "{key}: {last}"),
+    "batch.micro_batch_not_divisor": ("batch_share", "{key}: {nearest[0]}"),
+    "batch.too_few_micro_batches": ("batch_share", "{key}: {limit}"),
+    "batch.micro_batches_not_multiple": ("batch_share", "{key}: {last}"),
+    "dependency.missing": ("extra_missing", "pip install 'paratune[{extra}]'"),
+    "device.no_gpu": ("no_gpu", "device: auto"),
+    "device.is_gpu": ("device.is_gpu", "device: auto"),
+    "device.too_few_gpus": ("tasks_over_gpus", ""),
+    "train.order_of_sums_on_cpu": ("order_of_sums", "train.deterministic: true"),
+    "precision.needs_gpu": ("precision_cpu", "precision: fp32"),
+    "precision.needs_newer_gpu": ("precision_gpu", ""),
+    "precision.tf32_disabled": ("precision.tf32_disabled", "unset NVIDIA_TF32_OVERRIDE"),
+    "data.too_few_rows": ("too_few_rows", "{start} {most}"),
+}
+"""Code of a reason -> code of its finding, and the line that repairs it, with facts of the reason."""
+_WHY = {
+    "device.too_few_gpus": "Two processes would share one GPU, which NCCL does not allow (`Duplicate GPU detected`).",
+    "precision.needs_gpu": "A CPU is about 300 times slower in it, or does not support it.",
+    "strategy.single_group": "One group over all processes is zero3.",
+}
+
+
+def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
+    """Yield a problem for every reason why the run cannot start."""
+    for reason in reasons(setup):
+        exit_code = ERRORS.get(reason.code, ConfigError).exit_code
+        where = setup.start.source if reason.code == "device.too_few_gpus" else setup.where(reason.keys[0])
+        yield Finding(
+            FINDINGS[reason.code][0] if reason.code in FINDINGS else reason.code,
+            "problem",
+            reason.message,
+            _WHY.get(reason.code, f"Every process ends with exit code {exit_code}."),
+            where=where,
+            line=_line(setup, reason),
+        )
+
+
+def _line(setup: QueuedRun, reason: Problem) -> str:
+    """Return the line that repairs a reason; "" without such a line."""
+    facts, key = reason.facts, reason.keys[0]
+    if reason.code == "strategy.single_group":
+        half, rest = divmod(facts["world_size"], 2)
+        return "strategy.kind: zero3" if rest or half < 2 else f"strategy.shard_size: {half}"
+    if reason.code == "strategy.too_many_stages":
+        num_stages = facts["num_blocks"] // facts["chunks"]
+        return f"strategy.stages: {num_stages}" if num_stages >= 2 else "strategy.kind: ddp"
+    if reason.code == "strategy.needs_accelerator":
+        return f"{key}: false" if facts["given"].get(key) is True else ""
+    if reason.code == "device.too_few_gpus":
+        return tasks_line(setup, facts["num_devices"])
+    if reason.code == "precision.needs_newer_gpu":
+        kind = setup.model.model_type if setup.model else None
+        return f"precision: {'fp16' if facts['precision'] == 'bf16' and kind not in FP16_HOSTILE else 'fp32'}"
+    nearest = facts.get("nearest", ("",))
+    if reason.code not in FINDINGS or not nearest:
+        return ""
+    start = f"paratune train {shlex.quote(str(setup.path))} --nproc"
+    return FINDINGS[reason.code][1].format(**{**facts, "key": key, "start": start, "last": nearest[-1]})
+
+
+def reasons(setup: QueuedRun) -> tuple[Problem, ...]:
+    """Return the known reasons why the run cannot start."""
+    config, train = setup.config, setup.data.split("train") if setup.data else None
+    has_rows = train is not None and not cuts_windows(config.task)
+    return reasons_against(
+        config,
+        setup.traits,
+        _target(setup),
+        Ranks(setup.start.world_size, setup.start.num_nodes),
+        num_blocks=setup.model.num_layers if setup.model else None,
+        num_samples=train.num_rows if train is not None and has_rows else None,
+        is_installed=setup.probes.is_installed,
+    )
+
+
+def _target(setup: QueuedRun) -> Target | None:
+    gpus, start, environ = setup.gpus, setup.start, setup.machine.environ
+    if gpus:
+        old = [gpu["name"] for gpu in gpus if has_bf16(gpu) is False]
+        return Target(
+            is_cpu=False,
+            description=f"{', '.join(dict.fromkeys(old))} is older" if old else "there are GPUs",
+            missing_precisions=frozenset(("bf16", "tf32")) if old else frozenset(),
+            num_devices=len(gpus) if start.gpus_per_node is None else start.gpus_per_node,
+            is_tf32_disabled=not start.is_elsewhere and environ.get("NVIDIA_TF32_OVERRIDE") == "0",
+        )
+    if setup.config.device != "cpu" and start.gpus_per_node:
+        return None  # the GPUs of the job are unknown
+    return Target(is_cpu=True, description="the run computes on the CPU")
+
+
+def tasks_line(setup: QueuedRun, num_gpus: int) -> str:
+    """Return the line that starts one process for each GPU of a machine."""
+    if setup.start.source.startswith("SLURM"):
+        return f"#SBATCH --ntasks-per-node={num_gpus}"
+    if setup.start.source == "WORLD_SIZE":
+        return f"torchrun --nproc-per-node={num_gpus} --no-python paratune train {setup.path}"
+    return f"paratune train {shlex.quote(str(setup.path))} --nproc {num_gpus}"

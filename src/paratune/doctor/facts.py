@@ -1,34 +1,62 @@
-"""Facts about a run for the checks: configuration, data, model, start, and facts from tools.
+"""Input and output of the checks: findings, and facts about the machine and the run.
 
-They are collected before the checks, so that each check is a function of plain values.
+Facts are collected before the checks, so that each check is a function of plain values.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, strategy_traits
-from paratune.doctor.finding import Finding, MachineFacts
 from paratune.errors import is_installed
 from paratune.hardware.devices import DEVICES
 
+HERE = "this machine"
+Level = Literal["note", "warning", "problem"]
+
 
 @dataclass(frozen=True)
-class SourceError:
-    """A problem of a data file."""
+class Finding:
+    """A result of a check; a check that finds nothing to report has none."""
 
-    kind: str
-    """file: unreadable; column: a column is missing; label: values that are not labels of the task; value: the rest."""
-    key: str
-    """The option with the problem, such as data.train or data.columns.text."""
-    message: str
+    code: str
+    """Short stable name, for scripts; several findings may have the same."""
+    level: Level
+    """note: good to know; warning: works, but slowly or not always; problem: something will not work."""
+    fact: str
+    """The result, in words."""
+    why: str = ""
+    """Why it matters."""
+    remedy: str = ""
+    """The action that repairs it."""
+    where: str = HERE
+    """A line of a file, an option, a variable, or this machine."""
     line: str = ""
-    """The line that repairs it; "" if unknown."""
+    """The line that repairs it: `key: value` of the configuration, or a shell command; "" without such a line."""
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """Facts about this machine; collected once, so that each check is a function of plain values."""
+
+    node: Mapping[str, Any]
+    """From `hardware.describe_node`."""
+    versions: Mapping[str, str | None]
+    """From `hardware.package_versions`."""
+    out_folder: Path
+    cache_folder: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    num_affine_cores: int | None = None
+    """Cores in the CPU affinity of this process, before the quota of a container; None if unknown."""
+
+
+Check = Callable[[MachineFacts], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -59,20 +87,13 @@ class DataFacts:
     """Facts about the data of a configuration."""
 
     splits: tuple[SplitFacts, ...] = ()
-    overlaps: tuple[tuple[str, str, int, int], ...] = ()
-    """First split, second split, rows of the second with a text of the first, all rows of the second."""
-    errors: tuple[SourceError, ...] = ()
-    id_columns: tuple[tuple[str, str, str], ...] = ()
-    """Text columns that contain ids instead of texts: option, file, example."""
-    text_columns: tuple[str, ...] = ()
-    """Columns of the training file with texts of several words."""
+    overlaps: tuple[Any, ...] = ()
+    """`Overlap` of each pair of splits that share a text."""
+    findings: tuple[Finding, ...] = ()
+    """Problems of the files, without which there are no splits."""
     max_length: int | None = None
     model_limit: int | None = None
     """Maximum number of tokens of the model."""
-    too_large: tuple[str, ...] = ()
-    """Files that were not read, with their sizes."""
-    on_hub: tuple[tuple[str, str], ...] = ()
-    """Data sets of the hub, which were not read: option and name."""
 
     def split(self, name: str) -> SplitFacts | None:
         return next((split for split in self.splits if split.name == name), None)
@@ -178,6 +199,13 @@ class QueuedRun:
     model: ModelFacts | None = None
     start: Start = field(default_factory=Start)
     probes: Probes = field(default_factory=Probes)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the machines of the run have no access to the hub."""
+        environ = self.machine.environ
+        value = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
+        return self.start.no_network or value.upper() in ("1", "ON", "YES", "TRUE")
 
     @property
     def config(self) -> Config:

@@ -1,0 +1,275 @@
+"""Checks of this machine: packages, cores, memory, GPUs, communication between processes, and disks."""
+
+import operator as op
+import os
+import re
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from paratune import hardware
+from paratune.base.units import GIB, MIB, format_bytes, format_number, parse_count
+from paratune.doctor.facts import Finding, Level, MachineFacts
+
+OF_DEVELOPERS = ("dev", "docs", "release")
+"""Extras without features for users."""
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+LOW_MEMORY_BYTES = 2 * GIB
+"""A process with torch and a small model uses about 1 GiB."""
+LOW_SHM_BYTES = 256 * MIB
+"""Containers have 64 MiB by default, which is too little for NCCL and for loader workers."""
+MIN_FREE_BYTES = GIB
+"""The demo model needs it: 22.7e6 parameters x 12 bytes = 0.27 GB a checkpoint; two are kept while a third is
+written, and 0.09 GB for the model."""
+LOW_FREE_BYTES = 5 * GIB
+"""A BERT-base checkpoint is 110e6 parameters x 12 bytes = 1.3 GB; three at a time, plus the model."""
+SLOW_DISK_BYTES_PER_S = 50e6
+PROBE_BYTES = 16 * MIB
+
+
+def check_packages(machine: MachineFacts) -> Iterator[Finding]:
+    for name, wanted, extra in requirements():
+        version = None if extra is not None else _installed(name)
+        if extra is not None or (version is not None and meets(version, wanted)):
+            continue
+        found = f"{name} is not installed" if version is None else f"{name} {version} is installed; {wanted} is needed"
+        line = f"pip install '{name}{wanted}'"
+        yield Finding("packages", "problem", found, "paratune cannot run without it.", line=line)
+
+
+def check_extras() -> Iterator[Finding]:
+    missing = [
+        extra
+        for name, wanted, extra in requirements()
+        if extra not in (None, *OF_DEVELOPERS) and ((version := _installed(name)) is None or not meets(version, wanted))
+    ]
+    if missing:
+        yield Finding("extras", "note", f"missing extras: {', '.join(map(str, dict.fromkeys(missing)))}")
+
+
+def requirements(package: str = "paratune") -> list[tuple[str, str, str | None]]:
+    """Return (name, version range, extra or None) of each requirement in the package's own metadata."""
+    result = []
+    for text in metadata.requires(package) or []:
+        match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?", text)
+        extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", text)
+        if match:
+            result.append((match[1], match[2].strip(), extra[1] if extra else None))
+    return result
+
+
+def meets(version: str, wanted: str) -> bool:
+    """Return whether a version is in a range such as ">=2.11" or ">=5,<6"; only numbers are compared."""
+    compare = {">=": op.ge, "<=": op.le, "==": op.eq, "!=": op.ne, ">": op.gt, "<": op.lt}
+    have = _numbers(version)
+    return all(compare[sign](have, _numbers(want)) for sign, want in re.findall(r"([<>=!]=|[<>])\s*([\w.]+)", wanted))
+
+
+def _numbers(version: str) -> list[int]:
+    """Return "2.13.0+cpu" as [2, 13], without trailing zeros and the part after a plus."""
+    numbers = [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return numbers
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_cores(machine: MachineFacts) -> Iterator[Finding]:
+    usable, threads = machine.node["num_usable_cores"], machine.environ.get("OMP_NUM_THREADS")
+    if usable is None:
+        return
+    fact, why = "", "Steps are slow when threads wait for a core."
+    if threads is not None and (parse_count(threads.split(",")[0]) or 0) > max(1, usable):
+        fact = f"OMP_NUM_THREADS={threads}, and {format_number(usable)} cores are available"
+    # Libraries start a thread for each core of the affinity; the quota of a container is unknown to them.
+    elif threads is None and machine.num_affine_cores is not None and usable < machine.num_affine_cores:
+        fact = f"{format_number(usable)} of {machine.num_affine_cores} cores are available to this container"
+    if fact:
+        line, remedy = f"export OMP_NUM_THREADS={max(1, int(usable))}", "divided by the processes of the run"
+        yield Finding("cores", "warning", fact, why, remedy, line=line)
+
+
+def check_memory(machine: MachineFacts) -> Iterator[Finding]:
+    limit = machine.node["ram_limit_bytes"]
+    available = min(value for value in (hardware.available_memory_bytes(), limit) if value is not None)
+    if available < LOW_MEMORY_BYTES:
+        why = "A process that trains a small model uses about 1 GiB; the system kills processes that use too much."
+        fact, remedy = f"{format_bytes(available)} of memory are free", "run fewer processes, or close other programs"
+        yield Finding("memory", "warning", fact, why, remedy)
+
+
+def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
+    folder = Path("/dev/shm")
+    total = hardware.describe_storage(folder)["total_bytes"] if folder.is_dir() else None
+    if total is not None and total < LOW_SHM_BYTES:
+        why = "Processes on one machine exchange tensors through it; when it is full, they fail with a bus error."
+        remedy = "option of the container; or --ipc=host"
+        yield Finding(
+            "shared_memory", "warning", f"/dev/shm has {format_bytes(total)}", why, remedy, line="--shm-size=1g"
+        )
+
+
+def check_torch(machine: MachineFacts) -> Iterator[Finding]:
+    if machine.node["gpus"] is None:
+        fact, why = "torch cannot be imported", "A library of torch is missing or incompatible."
+        yield Finding("torch_import", "problem", fact, why, "prints the error", line="python -c 'import torch'")
+
+
+def check_gpus(machine: MachineFacts) -> Iterator[Finding]:
+    """Give the reason why torch finds no GPU although there is a driver."""
+    if machine.node["gpus"] != [] or not NVIDIA_DRIVER.exists():
+        return
+    environ = machine.environ
+    if "SLURM_JOB_ID" in environ and not any(environ.get(name) for name in ("SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")):
+        fact, line = "this machine has a GPU, and the Slurm job has none", "#SBATCH --gres=gpu:1"
+        yield Finding("gpu", "note", fact, line=line)
+    elif environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1", "none", "NoDevFiles"):
+        fact = f"GPUs are hidden by CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']}"
+        yield Finding("gpu", "note", fact, line="unset CUDA_VISIBLE_DEVICES")
+    else:
+        fact = f"there is an NVIDIA driver, and torch {machine.versions['torch'] or 'n/a'} finds no GPU"
+        why = "torch is a build for CPUs, the driver is too old for it, or the container has no access to the devices."
+        remedy = "run nvidia-smi; then install a build of torch for this driver"
+        yield Finding("gpu", "problem", fact, why, remedy)
+
+
+def check_distributed(machine: MachineFacts) -> Iterator[Finding]:
+    gpus = machine.node["gpus"]
+    if gpus is None:
+        return
+    import torch.distributed as dist
+
+    remedy = "install an official build of torch"
+    if not dist.is_available() or not dist.is_gloo_available():
+        yield Finding("gloo", "problem", "torch has no gloo", "Runs of several processes on CPUs need it.", remedy)
+    if len(gpus) > 1 and not (dist.is_available() and dist.is_nccl_available()):
+        yield Finding("nccl", "problem", "torch has no NCCL", "Runs on several GPUs need it.", remedy)
+
+
+def check_hostname(machine: MachineFacts) -> Iterator[Finding]:
+    if machine.environ.get("GLOO_SOCKET_IFNAME"):  # gloo then uses this interface, and does not resolve the name
+        return
+    name = machine.node["hostname"]
+    addresses = resolve(name)
+    if any(can_listen(address) for address in addresses):
+        return
+    fact = f"the name of this machine, {name}, does not resolve"
+    if addresses:
+        fact = f"the name of this machine, {name}, resolves to {', '.join(addresses)}, which is not this machine"
+    why = "gloo resolves the host name; without its own address, processes can wait for each other for ever."
+    remedy = "for runs on one machine; for several machines, name their common interface"
+    yield Finding("hostname", "warning", fact, why, remedy, line="export GLOO_SOCKET_IFNAME=lo")
+
+
+def check_loopback(machine: MachineFacts) -> Iterator[Finding]:
+    if not loopback_works():
+        why = "The processes of a run on one machine use it to find each other."
+        remedy = "which starts the interface; or allow connections in the firewall or the sandbox"
+        yield Finding("loopback", "problem", "no connection over 127.0.0.1", why, remedy, line="ip link set lo up")
+
+
+def resolve(name: str, timeout_s: float = 5.0) -> list[str]:
+    """Return the addresses of a host name; an empty list without an answer in time."""
+    addresses: list[str] = []
+
+    def look_up() -> None:
+        try:
+            addresses.extend(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None)))
+        except OSError:
+            return
+
+    # The resolver has no time limit; a thread that still waits ends with the process.
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return list(addresses)
+
+
+def can_listen(address: str) -> bool:
+    """Return whether this machine can listen on an address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def loopback_works() -> bool:
+    """Return whether a byte can be sent over a connection to 127.0.0.1."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(5)
+            with socket.create_connection(server.getsockname(), timeout=5) as client:
+                accepted, _ = server.accept()
+                with accepted:
+                    client.sendall(b"?")
+                    accepted.settimeout(5)
+                    return accepted.recv(1) == b"?"
+    except OSError:
+        return False
+
+
+def check_disks(machine: MachineFacts) -> Iterator[Finding]:
+    for code, folder in (("run_disk", machine.out_folder), ("cache_disk", machine.cache_folder)):
+        yield from judge_disk(code, folder, hardware.describe_storage(folder), probe_write(folder))
+
+
+def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], bytes_per_s: float | str) -> Iterator[Finding]:
+    """Yield the finding for a folder; only run_disk needs space for checkpoints, cache_disk does not.
+
+    From the results of `hardware.describe_storage` and `probe_write`.
+    """
+    title, line = "cache", "export PARATUNE_CACHE=FOLDER"
+    if code == "run_disk":
+        title, line = "run folder", "run.folder: FOLDER"
+    remedy = "a writable folder with more space"
+    if isinstance(bytes_per_s, str):
+        fact = f"{title} {folder} cannot be written: {bytes_per_s}"
+        yield Finding(code, "problem", fact, "Every run needs it.", remedy, line=line)
+        return
+    level: Level = "warning"
+    free, why = storage["free_bytes"], ""
+    if free is not None and free < MIN_FREE_BYTES:
+        level, why = "problem", "Not even the checkpoints of the smallest model fit."
+    elif free is not None and free < LOW_FREE_BYTES and code == "run_disk":
+        why = "Three checkpoints of a BERT-base (1.3 GB each) and the model need 4.4 GB."
+    elif storage["kind"] == "memory":
+        why = "Its files use memory, and are lost at the next start."
+    elif bytes_per_s < SLOW_DISK_BYTES_PER_S and code == "run_disk":
+        why = f"A checkpoint of a BERT-base (1.3 GB) takes {1.3e9 / bytes_per_s:.0f} s to write."
+    if why:
+        kind = storage["kind"] or storage["filesystem"] or "storage of unknown kind"
+        speed = format_number(bytes_per_s / 1e6, 2)
+        fact = f"{title} {folder}: {format_bytes(free)} free on {kind}, writes {speed} MB/s"
+        yield Finding(code, level, fact, why, remedy, line=line)
+
+
+def probe_write(folder: Path, num_bytes: int = PROBE_BYTES) -> float | str:
+    """Return the bytes per second of writing and syncing a file in the folder (or its nearest parent), or the error.
+
+    The file has no name, so that nothing remains.
+    """
+    chunk = os.urandom(MIB)
+    try:
+        with tempfile.TemporaryFile(dir=hardware.nearest_existing(folder)) as file:
+            start = time.perf_counter()
+            for _ in range(num_bytes // MIB):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+            return num_bytes / (time.perf_counter() - start)
+    except OSError as error:
+        return error.strerror or str(error)

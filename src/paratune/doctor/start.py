@@ -1,0 +1,282 @@
+"""Checks of the start: processes, GPUs and cores of a node, the build of torch, folders of a site, and disk space."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from paratune.base.units import format_bytes, format_number
+from paratune.doctor.facts import Finding, Level, QueuedRun
+from paratune.doctor.options import tasks_line
+from paratune.processes.launcher import has_own_gpu
+
+BUSY_SHARE = 0.1
+"""Share of the memory of a GPU that other processes may use without a finding."""
+STATE_BYTES = 12
+"""Bytes per parameter of a checkpoint: the weight and both moments of AdamW in fp32; twice as many in fp64."""
+LOCAL_FILESYSTEMS = frozenset({"btrfs", "ext3", "ext4", "overlay", "xfs", "zfs"})
+
+
+def check_devices(setup: QueuedRun) -> Iterator[Finding]:
+    start, config = setup.start, setup.config
+    num_gpus = start.gpus_per_node if start.gpus_per_node is not None else len(setup.gpus)
+    if config.device == "cpu" or num_gpus == 0:
+        return
+    if start.processes_per_node < num_gpus and start.world_size > 1:
+        fact = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
+        why = "Some GPUs are idle."
+        yield Finding("gpus_idle", "warning", fact, why, "", start.source, tasks_line(setup, num_gpus))
+    elif start.world_size == 1 and num_gpus > 1:
+        fact, why, remedy = f"one process, and {num_gpus} GPUs", "The other GPUs are idle.", "with strategy.kind: ddp"
+        yield Finding("gpus_idle", "note", fact, why, remedy, start.source, tasks_line(setup, num_gpus))
+
+
+def check_site(setup: QueuedRun) -> Iterator[Finding]:
+    why = "The job waits in the queue and fails at its start."
+    for option, folder, line in setup.start.missing_folders:
+        fact, remedy = f"{folder} does not exist on this machine", "" if line else "create or rename it"
+        yield Finding("site_folder", "problem", fact, why, remedy, f"{setup.start.source}: {option}", line)
+
+
+def check_visible(setup: QueuedRun) -> Iterator[Finding]:
+    visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES", "")
+    count = setup.start.processes_per_node
+    uses_gpus = setup.config.device != "cpu" and setup.machine.node["gpus"] and not setup.start.is_elsewhere
+    # srun shows only its own GPU to each task.
+    if visible in ("", "-1") or not uses_gpus or has_own_gpu(setup.machine.environ):
+        return
+    devices = [word for word in visible.split(",") if word.strip()]
+    where = f"CUDA_VISIBLE_DEVICES={visible}"
+    if len(set(devices)) < len(devices):
+        fact, why = "a GPU is listed twice", "CUDA then finds no GPU."
+        others = list(dict.fromkeys(devices))
+        line = f"export CUDA_VISIBLE_DEVICES={','.join(others)}"
+        line = line if len(others) >= count else "unset CUDA_VISIBLE_DEVICES"
+        yield Finding("visible_twice", "problem", fact, why, "", where, line)
+    elif len(devices) < count:
+        fact = f"{count} processes on this machine see {len(devices)} GPUs"
+        why = "Processes without their own GPU fail with `invalid device ordinal`."
+        yield Finding("visible_too_few", "problem", fact, why, "", where, "unset CUDA_VISIBLE_DEVICES")
+
+
+def check_gpu_state(setup: QueuedRun) -> Iterator[Finding]:
+    gpus = [] if setup.start.is_elsewhere else setup.gpus
+    used_bytes = setup.probes.gpu_processes
+    for number, used in used_bytes.items():
+        total = gpus[number]["memory_bytes"] if number < len(gpus) else None
+        if total and used > BUSY_SHARE * total:
+            fact = f"other processes use {format_bytes(used)} of GPU {number}"
+            free = [str(gpu) for gpu in range(len(gpus)) if used_bytes.get(gpu, 0) <= BUSY_SHARE * total]
+            why = "Memory runs out earlier, and steps take longer."
+            line = _only(setup, free)
+            remedy = "or end them" if line else "end them; nvidia-smi lists them"
+            yield Finding("gpu_busy", "warning", fact, why, remedy, f"GPU {number}", line)
+    kinds = [gpu["name"] for gpu in gpus]
+    if len(set(kinds)) > 1 and setup.start.processes_per_node > 1:
+        fact = f"the GPUs differ: {', '.join(dict.fromkeys(kinds))}"
+        why = "Every step takes as long as on the slowest GPU."
+        most_frequent = max(kinds, key=kinds.count)
+        same = [str(number) for number, kind in enumerate(kinds) if kind == most_frequent]
+        yield Finding("gpus_differ", "warning", fact, why, "", "GPUs", _only(setup, same))
+
+
+def _only(setup: QueuedRun, numbers: Sequence[str]) -> str:
+    """Return the line that limits a run to these GPUs, with fewer processes if necessary."""
+    visible = f"CUDA_VISIBLE_DEVICES={','.join(numbers)}"
+    if not numbers:
+        return ""
+    if len(numbers) >= setup.start.processes_per_node:
+        return f"export {visible}"
+    return f"{visible} paratune train {setup.path} --nproc {len(numbers)}"
+
+
+def check_workers(setup: QueuedRun) -> Iterator[Finding]:
+    workers, num_processes = setup.config.data.num_workers, setup.start.processes_per_node
+    # Those of a login node are not those of the run.
+    cores = setup.start.cores_per_node if setup.start.is_elsewhere else setup.machine.node["num_usable_cores"]
+    if workers and cores is not None and (workers + 1) * num_processes > cores:
+        fact = f"{num_processes} processes with {workers} loader workers each, and {format_number(cores)} cores"
+        why = "The processes share cores, and steps wait for batches."
+        line = f"data.num_workers: {max(0, int(cores // num_processes) - 1)}"
+        yield Finding("too_many_workers", "warning", fact, why, "", setup.where("data.num_workers"), line)
+
+
+def needed_bytes(setup: QueuedRun, keep: int | None = None) -> int | None:
+    """Return the maximum size of the run folder; None if the size of the model is unknown.
+
+    `checkpoint.keep` checkpoints are kept while one more is written; `evaluate.best` adds the best weights, and the end
+    of the run the model.
+
+    `keep` replaces `checkpoint.keep`.
+    """
+    count = setup.model.num_parameters if setup.model else None
+    if count is None:
+        return None
+    config, value_bytes = setup.config, 8 if setup.config.precision == "fp64" else 4
+    if config.measure.probe:
+        return 0
+    num_checkpoints = 1 if config.checkpoint.every == "never" else (keep or config.checkpoint.keep) + 1
+    num_models = 1 + (2 if config.evaluate.best is not None else 0)
+    return count * value_bytes * (num_checkpoints * STATE_BYTES // 4 + num_models)
+
+
+def check_room(setup: QueuedRun) -> Iterator[Finding]:
+    needed, free = needed_bytes(setup), setup.probes.run_storage.get("free_bytes")
+    if needed is None or free is None or needed <= free:
+        return
+    fact = (
+        f"the run needs up to {format_bytes(needed)} in {setup.machine.out_folder}, and {format_bytes(free)} are free"
+    )
+    why = "If a checkpoint does not fit, the run ends (exit code 4)."
+    smaller = range(setup.config.checkpoint.keep - 1, 0, -1)
+    keep = next((keep for keep in smaller if (needed_bytes(setup, keep) or 0) <= free), None)
+    remedy, line = "", "run.folder: FOLDER_WITH_MORE_SPACE"
+    if keep is not None:
+        remedy, line = "or choose another folder with run.folder", f"checkpoint.keep: {keep}"
+    yield Finding("checkpoint_room", "problem", fact, why, remedy, setup.where("run.folder"), line)
+
+
+def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
+    """Check whether all nodes can read the run folder."""
+    storage = setup.probes.run_storage
+    is_local = storage.get("kind") in ("memory", "nvme", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS
+    if not is_local or (setup.start.num_nodes < 2 and not setup.start.is_elsewhere):
+        return
+    fact = f"the run folder {setup.machine.out_folder} is on a disk of this node ({storage['filesystem']})"
+    why = "Other nodes cannot read it: after a requeue, the first node may be another one, without the checkpoints."
+    where, line = setup.where("run.folder"), "run.folder: FOLDER_THAT_ALL_NODES_SHARE"
+    # On the file server itself, shared disks look local.
+    level: Level = "warning" if setup.start.is_elsewhere else "problem"
+    yield Finding("run_folder_local", level, fact, why, "", where, line)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build of torch, from one folder of wheels."""
+
+    name: str
+    """Name of the folder, such as cu130."""
+    cuda: int
+    """Major version of CUDA; a driver for this or a later version runs the build."""
+    archs: tuple[str, ...]
+    """Architectures with kernels, by the names of torch."""
+    last_torch: str | None = None
+    """Last version of torch with this build; None for the current one."""
+
+    @property
+    def install(self) -> str:
+        """Return the command that replaces another build of the same version."""
+        torch = "torch" if self.last_torch is None else f"'torch=={self.last_torch}.*'"
+        return f"pip install --force-reinstall {torch} --index-url https://download.pytorch.org/whl/{self.name}"
+
+
+BUILDS = (
+    Build(
+        "cu130",
+        13,
+        # sm_110 only on aarch64.
+        ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120"),
+    ),
+    Build("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+    Build("cu128", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"), last_torch="2.11"),
+)
+"""In order of preference. The first two exist for torch 2.11 to 2.14, cu128 only for 2.11 of these (CUDA
+support matrix in PyTorch's RELEASE.md; pytorch#175253 for 2.11, pytorch#182849 for 2.12)."""
+NEWEST_CUDA = max(build.cuda for build in BUILDS)
+
+
+def has_kernels(archs: Collection[str], number: int) -> bool:
+    """Return whether a build for these architectures runs on a GPU, given by its number (86 for sm_86)."""
+    exact = [int(match[1]) for arch in archs if (match := re.fullmatch(r"sm_(\d+)a?", arch))]
+    compiled_later = [int(match[1]) for arch in archs if (match := re.fullmatch(r"compute_(\d+)a?", arch))]
+    # Kernels run on later GPUs of the same major version.
+    return any(arch <= number for arch in compiled_later) or any(
+        arch // 10 == number // 10 and arch <= number for arch in exact
+    )
+
+
+def build_for(cuda: int, numbers: Sequence[int]) -> Build | None:
+    """Return the build that runs on the largest number of GPUs; None if no build runs on any.
+
+    Args:
+        cuda: Major version that the driver supports.
+        numbers: Architectures of the GPUs, such as 86; empty if unknown.
+    """
+    fitting = [build for build in BUILDS if build.cuda <= cuda]
+    served = {build: sum(has_kernels(build.archs, number) for number in numbers) for build in fitting}
+    best = max(fitting, key=served.__getitem__, default=None)
+    return best if best is not None and (served[best] or not numbers) else None
+
+
+def check_driver(setup: QueuedRun) -> Iterator[Finding]:
+    probes = setup.probes
+    built, known = _major(probes.torch_cuda), _major(probes.driver_cuda)
+    if setup.start.is_elsewhere:
+        return
+    # From CUDA 11 on a driver runs all of its own major version (CUDA Compatibility, minor version compatibility).
+    if built and known and known < built:
+        fact = f"torch is built with CUDA {probes.torch_cuda}, and the driver supports CUDA {probes.driver_cuda}"
+        why = "torch finds no GPU (`The NVIDIA driver on your system is too old`)."
+        build = build_for(known, _archs(setup))
+        line, remedy = (build.install, "or a newer driver") if build else ("", "a newer driver")
+        yield Finding("driver_old", "problem", fact, why, remedy, f"driver {probes.driver or 'n/a'}", line)
+    elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
+        fact = "torch is a build for CPUs, and there is an NVIDIA driver"
+        if build_for(NEWEST_CUDA, _archs(setup)) is None:
+            why = f"No build of torch has kernels for {_in_words(_archs(setup))}: the run uses the CPU."
+            yield Finding("torch_build", "note", fact, why, "", "torch")
+            return
+        why = "The run uses the CPU, and the GPUs are idle."
+        yield Finding("torch_build", "problem", fact, why, *_other_build(setup))
+
+
+def _other_build(setup: QueuedRun) -> tuple[str, str, str]:
+    """Return remedy, place and line of a finding: another build of torch, or first a newer driver or GPU."""
+    numbers = _archs(setup)
+    current = build_for(_major(setup.probes.driver_cuda) or NEWEST_CUDA, numbers)
+    best = build_for(NEWEST_CUDA, numbers)
+    if best is None:
+        return f"another GPU: no build of torch has kernels for {_in_words(numbers)}", "torch", ""
+    later = f"a newer driver, because this one supports CUDA {setup.probes.driver_cuda}, and then {best.install}"
+    if current is None:
+        return later, "torch", ""
+    return f"or {later}" if current.last_torch else "", "torch", current.install
+
+
+def _archs(setup: QueuedRun) -> list[int]:
+    """Return the architectures of the GPUs of torch, or if it finds none, those of the driver."""
+    known = [gpu["capability"] for gpu in setup.gpus if gpu["capability"] is not None]
+    return [_arch(capability) for capability in known or setup.probes.capabilities]
+
+
+def _in_words(numbers: Collection[int]) -> str:
+    return ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
+
+
+def check_kernels(setup: QueuedRun) -> Iterator[Finding]:
+    archs = setup.probes.torch_archs
+    # A build for ROCm has names such as gfx90a, which are no compute capabilities.
+    is_cuda = any(arch.startswith("sm_") for arch in archs)
+    for gpu in setup.gpus if is_cuda and not setup.start.is_elsewhere else ():
+        number = _arch(gpu["capability"])
+        if has_kernels(archs, number):
+            continue
+        fact = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
+        why = "The first operation ends with `no kernel image is available for execution on the device`."
+        remedy, where, line = _other_build(setup)
+        numbers = _archs(setup)
+        build = build_for(NEWEST_CUDA, numbers)
+        if build is not None and any(not has_kernels(build.archs, arch) for arch in numbers):
+            kinds = _in_words(numbers)
+            remedy, line = f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", ""
+        yield Finding("gpu_kernels", "problem", fact, why, remedy, where, line)
+        return
+
+
+def _arch(capability: str) -> int:
+    """Return a compute capability as in names of architectures: 86 for 8.6."""
+    return int(capability.replace(".", ""))
+
+
+def _major(version: str | None) -> int | None:
+    match = re.match(r"\d+", version or "")
+    return int(match[0]) if match else None
