@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paratune.api.certify import certify
-    from paratune.api.compare import compare
     from paratune.api.evaluate import EvaluationResult, evaluate
     from paratune.api.plan import plan
     from paratune.api.predict import predict
-    from paratune.api.report import report
-    from paratune.api.run import Run
+    from paratune.api.report import compare, report
+    from paratune.api.run import Run, Sweep
     from paratune.api.sweep import sweep
-    from paratune.api.sweep_result import Sweep
     from paratune.api.train import train
 
 __version__ = "0.1.0"
@@ -37,9 +35,9 @@ __all__ = [
 _MODULES = {
     "EvaluationResult": "evaluate",
     "Run": "run",
-    "Sweep": "sweep_result",
+    "Sweep": "run",
     "certify": "certify",
-    "compare": "compare",
+    "compare": "report",
     "evaluate": "evaluate",
     "plan": "plan",
     "predict": "predict",

@@ -1,5 +1,6 @@
 """`paratune.sweep`: trains the runs of a matrix one after the other."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -9,9 +10,9 @@ from typing import Any, Literal
 
 from paratune.api.configuration import set_texts
 from paratune.api.process import process_as_before, several
-from paratune.api.sweep_result import Sweep
-from paratune.api.sweep_rounds import read_rounds, ready_runs
-from paratune.api.sweep_train import TrainedSweep, train_steps
+from paratune.api.run import Sweep
+from paratune.api.sweep_train import TrainedSweep, read_rounds, train_steps
+from paratune.base.units import counted
 from paratune.console import set_up_logging
 from paratune.errors import ConfigError, LaunchError
 from paratune.processes.launcher import sweep_problem
@@ -22,6 +23,9 @@ from paratune.sweeps.matrix import Matrix, all_probes, read_matrix, require_pack
 from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.run import locked, write_listed
 from paratune.sweeps.search import TRIAL, next_trials
+from paratune.sweeps.teachers import waits_for
+
+log = logging.getLogger(__name__)
 
 Use = Literal["train", "show", "list"]
 """What is done with the runs: they are trained here, shown (`dry_run`), or listed for other programs."""
@@ -208,7 +212,10 @@ def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]
     with locked(matrix.folder) if writes else nullcontext():
         plan = _present_plan(prepared)
         todo = plan.to_train(prepared.names, retry_failed=prepared.retry_failed)
-        record, todo = ready_runs(plan.record, todo)
+        ready = [cell for cell in todo if waits_for(plan.record, cell.record) is None]
+        if len(ready) < len(todo):
+            waiting = counted(len(todo) - len(ready), "run")
+            log.info("%s left out: a teacher is not finished; repeat the command when it is", waiting)
         if writes:
-            write_listed(matrix.folder, record, todo)
-    return todo
+            write_listed(matrix.folder, plan.record, ready)
+    return ready

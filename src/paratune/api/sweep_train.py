@@ -1,24 +1,51 @@
-"""Trains the runs of a matrix one after the other, makes their smaller forms, and logs the progress."""
+"""Trains the runs of a matrix one after the other, makes their smaller forms, and logs the progress.
+
+With `paratune sweep --until`, each round adds a seed or a repeat to the configurations whose verdicts are undecided.
+"""
 
 import logging
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from paratune.api.sweep_rounds import train_rounds, undecided_runs
 from paratune.base.text import plain
-from paratune.base.units import format_duration
+from paratune.base.units import counted, format_duration
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
 from paratune.processes.local import CommandRunner
 from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell, waits_for
+from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped, coded, option_error
+from paratune.processes.command_runner import CommandRunner
+from paratune.records.sweep import (
+    LOGS_FOLDER,
+    CellRecord,
+    Configuration,
+    Rounds,
+    SweepRecord,
+    cell_run_folder,
+    write_sweep,
+)
+from paratune.reports.systems.judging import judged
+from paratune.reports.systems.model import build_systems
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix, is_compressed
-from paratune.sweeps.plan import SweepPlan, now
+from paratune.sweeps.plan import SweepPlan, block_of, now
 from paratune.sweeps.run import Start, run_cell, was_killed
 from paratune.sweeps.search import validation_score
+from paratune.sweeps.teachers import waits_for
+from paratune.verdicts import Verdict
+from paratune.verdicts.groups import SPEED
+from paratune.verdicts.rates import GOODPUT
 
 log = logging.getLogger(__name__)
+
+FIRST_BLOCKS = 3
+"""Runs that every configuration gets before the first look: fewer do not show how much runs vary."""
+UNTIL = ("decided", "speed", "quality")
+"""What has to be decided: all measures of a verdict, its speed, or its scores."""
+NOT_NEEDED = "not needed: its verdict was decided with fewer runs (--until)"
 
 
 @dataclass(frozen=True)
@@ -73,7 +100,7 @@ def train_steps(
     with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
         trainer = _Trainer(matrix, children, bar, total, num_done, run_code)
         if record.rounds is not None:
-            record = train_rounds(record, todo, trainer, undecided_runs(matrix.folder))
+            record = train_rounds(matrix.folder, record, todo, trainer)
         else:
             record = trainer.train(record, todo)
         not_compressed = trainer.compress(record, names)
@@ -170,6 +197,109 @@ class _Trainer:
             elif not self.is_stopped:
                 _log(f"compress: {name} failed with exit code {code}; its output is in {output}")
         return tuple(failed)
+
+
+def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None) -> Rounds | None:
+    """Return the rounds that `--until` requests; None without it.
+
+    Raises:
+        ConfigError: It is none of `UNTIL`, or has no effect.
+    """
+    if until is None:
+        return None
+    if until not in UNTIL:
+        raise option_error("--until", until, f"one of {', '.join(UNTIL)} is needed", code="cli.invalid_value")
+    if until == "quality" and all(cell.kind == "probe" for cell in cells):
+        raise option_error("--until", until, "probes have no scores; use --until speed", code="cli.no_effect")
+    num_planned = len({block_of(cell, matrix.axes) for cell in cells})
+    if num_planned <= FIRST_BLOCKS:
+        reason = (
+            f"it has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the first "
+            f"{FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:"
+        )
+        raise option_error("--until", until, reason, code="cli.no_effect")
+    return Rounds(until, num_planned)
+
+
+def train_rounds(folder: Path, record: SweepRecord, left: Sequence[Cell], trainer: "_Trainer") -> SweepRecord:
+    """Train round after round, until all verdicts are decided, all runs are made, or a signal stops the sweep."""
+    while not trainer.is_stopped:
+        record = record.with_look(now())
+        write_sweep(folder, record)
+        judged_ones, undecided = judged_and_undecided(folder, record)
+        cells = next_round(record, left, undecided)
+        if not cells:
+            record = _ended(record, left, judged_ones, is_decided=not undecided)
+            write_sweep(folder, record)
+            break
+        which = f"{counted(len(undecided), 'configuration')} undecided" if undecided else "the first one"
+        _log(f"round of {counted(len(cells), 'run')}: {which}")
+        record = trainer.train(record, cells)
+        names = {cell.name for cell in cells}
+        left = [cell for cell in left if cell.name not in names]
+    return record
+
+
+def next_round(record: SweepRecord, left: Sequence[Cell], undecided: Collection[Configuration]) -> list[Cell]:
+    """Return the runs of `left` that are the next round; none when nothing is left that is needed.
+
+    The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration whose
+    verdict is undecided, baselines included.
+    """
+    first_blocks = sorted({block_of(cell, record.axes) for cell in record.cells})[:FIRST_BLOCKS]
+    block = {cell.name: block_of(cell.record, record.axes) for cell in left}
+    first = [cell for cell in left if block[cell.name] in first_blocks]
+    needed = [cell for cell in left if record.configuration_of(cell.record) in undecided]
+    return first or [cell for cell in needed if block[cell.name] == min(block[other.name] for other in needed)]
+
+
+def _ended(
+    record: SweepRecord, left: Sequence[Cell], judged_ones: Collection[Configuration], *, is_decided: bool
+) -> SweepRecord:
+    """Return the record at the end, with the time that the runs that were not needed would have used.
+
+    Runs of configurations without a verdict stay pending.
+    """
+    not_needed = [cell for cell in left if record.configuration_of(cell.record) in judged_ones]
+    num_without = len(left) - len(not_needed)
+    ended = "no_verdict" if num_without else "decided" if is_decided else "planned"
+    saved_s = sum(record.expected_s(cell.record) or 0.0 for cell in not_needed)
+    why = {
+        "decided": "all verdicts are decided",
+        "planned": "all planned runs of the undecided configurations are made",
+        "no_verdict": f"{counted(num_without, 'run')} not made: no verdict on their configurations",
+    }[ended]
+    saved = f"{counted(len(not_needed), 'run')} of {len(record.cells)} not needed"
+    _log(f"{why}; {saved}, about {format_duration(saved_s)}")
+    assert record.rounds is not None
+    rounds = replace(record.rounds, ended=ended)
+    for cell in not_needed:
+        record = record.with_cell(replace(cell.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
+    return replace(record, rounds=rounds)
+
+
+def judged_and_undecided(
+    folder: Path, record: SweepRecord
+) -> tuple[frozenset[Configuration], frozenset[Configuration]]:
+    """Return the configurations with a verdict, baselines included, and those whose verdict needs more runs."""
+    systems = build_systems(folder, record)
+    verdicts, problems = judged(systems, all_of_them=True)
+    for problem in problems:
+        log.warning("%s", plain(problem), extra=coded("sweep.unreadable_run"))
+    by_name = {cell.name: record.configuration_of(cell) for cell in record.cells}
+    assert record.rounds is not None
+
+    def configurations(some: Iterable[Verdict]) -> frozenset[Configuration]:
+        names = (name for verdict in some for name in (*verdict.runs, *verdict.baseline_runs))
+        return frozenset(by_name[name] for name in names)
+
+    until = record.rounds.until
+    return configurations(verdicts), configurations(verdict for verdict in verdicts if _is_open(verdict, until))
+
+
+def _is_open(verdict: Verdict, until: str) -> bool:
+    is_speed = [measure in (SPEED, GOODPUT) for measure in verdict.undecided]
+    return {"speed": any(is_speed), "quality": not all(is_speed), "decided": bool(is_speed)}[until]
 
 
 def _log(text: str) -> None:

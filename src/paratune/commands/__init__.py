@@ -40,6 +40,9 @@ COMMANDS = {
 """Command -> the first line of its docstring, with which `paratune --help` imports no command."""
 
 PLACES = {
+    "quantize": "compress:quantize",
+    "toy-cluster": "jobs:toy_cluster",
+    "compare": "report:compare",
     "evaluate": "infer:evaluate",
     "predict": "infer:predict",
     "unbundle": "bundle:unbundle",

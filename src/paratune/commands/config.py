@@ -1,18 +1,45 @@
 """`paratune config`: shows, describes or creates a configuration file."""
 
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
+from paratune.api.apply import allow_source
 from paratune.base.text import plain
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn
 from paratune.config.own_code import imported_code
+from paratune.config.plain import one_line
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError
+from paratune.errors import EXIT_OK, ConfigError, DataError, Fault, ParatuneError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from paratune.data.guess import OptionGuess
 
 config_app = App(name="config")
-config_app.command("paratune.commands.from_trainer:from_trainer", name="from-trainer")
-config_app.command("paratune.commands.config_init:init", name="init")
+_DEMO_MODEL = "demo:minilm"
+TaskKind = Literal[
+    "classification",
+    "embedding",
+    "mlm",
+    "multi_label",
+    "multiple_choice",
+    "ordinal",
+    "qa",
+    "regression",
+    "token_classification",
+]
+_HUB_MODEL = "google-bert/bert-base-uncased"
+"""Without --model: the model that comes with the extra `demo` where it is installed, else one of the hub."""
+_LARGEST_BATCH, _SMALLEST_BATCH = 32, 4
+"""The batch is the largest power of two between them with which an epoch has at least 8 steps."""
 
 
 @config_app.command
@@ -36,6 +63,234 @@ def schema(*, json: bool = True) -> int:
     from paratune.config.options import json_schema
 
     print_json(json_schema(), indent=2)
+    return EXIT_OK
+
+
+@config_app.command
+def init(
+    path: Path,
+    *,
+    train: str | None = None,
+    validation: str | None = None,
+    test: str | None = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    task: TaskKind | None = None,
+    model: str | None = None,
+    run_code: bool = False,
+    json: Json = False,
+) -> int:
+    """Write a configuration file that runs: task, columns and labels are read from the data in --train.
+
+    A comment gives the reason for each guess. Give an option to replace a guess.
+
+    Args:
+        train: training data, as data.train
+        validation: validation data; default: a tenth of --train
+        test: test data; default: a tenth of --train, unless --validation is given
+        task: kind of the task
+        model: model folder or hub name
+        run_code: read data sets of Python code (code:...)
+    """
+    if path.exists():
+        write_new(path, "")  # refuses it, before the data is read
+    if train is None:
+        message = "name the training data: paratune config init my.yaml --train reviews.csv"
+        raise ConfigError(message, code="cli.argument_missing", option="--train")
+    sources = {"train": train, "validation": validation, "test": test}
+    for source in sources.values() if run_code else ():
+        allow_source(source or "")
+    guess = _read_and_guess(
+        {name: source for name, source in sources.items() if source is not None},
+        {"text": text, "text_pair": text_pair, "label": label},
+        task,
+        model,
+    )
+    content = _checked_text(guess, path)
+    write_new(path, content)
+    if json:
+        print_json({"path": str(path), "task": guess.kind, "config": guess.values, "reasons": guess.reasons})
+        return EXIT_OK
+    lines = [f"{key} = {guess.values[key]}: {reason}" for key, reason in guess.reasons.items()]
+    lines.append(f"written: {path}; look at the data: paratune data {path}; train: paratune train {path}")
+    print("\n".join(map(plain, lines)))  # noqa: T201
+    return EXIT_OK
+
+
+def _read_and_guess(
+    sources: dict[str, str], columns: dict[str, str | None], task: str | None, model: str | None
+) -> "OptionGuess":
+    """Return the options for the data files and the model; all that are missing are reported at once."""
+    from paratune.config.feasibility.rules import DEMO_PACKAGE
+    from paratune.data.guess import guess_options
+    from paratune.data.read import read_table
+    from paratune.models.locate import locate
+
+    name_of_model = model or (_DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
+    faults: list[Fault] = []
+    tables: dict[str, pa.Table] = {}
+
+    def attempt(action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except ParatuneError as error:
+            faults.extend(error.faults)
+
+    for name, source in sources.items():
+        tables[name] = attempt(partial(read_table, source))
+    attempt(partial(locate, name_of_model))
+    if faults:
+        kind = DataError if any(table is None for table in tables.values()) else ConfigError
+        raise kind(f"{len(faults)} {'problem' if len(faults) == 1 else 'problems'}", code=faults[0].code, faults=faults)
+    guess = guess_options(
+        tables["train"],
+        sources["train"],
+        task=task,
+        columns=columns,
+        others=[table for name, table in tables.items() if name != "train"],
+        separate_validation="validation" in sources,
+        separate_test="test" in sources,
+    )
+    guess.values = {**{f"data.{name}": source for name, source in sources.items()}, **guess.values}
+    guess.put("model.name", name_of_model, None if model else "no --model was given")
+    guess.put("train.epochs", 3)
+    guess.put("train.learning_rate", 5e-5 if name_of_model == _DEMO_MODEL else 2e-5)
+    guess.put("train.warmup_ratio", 0.1)
+    size = _LARGEST_BATCH
+    while size > _SMALLEST_BATCH and tables["train"].num_rows < 10 * size:
+        size //= 2
+    guess.put("batch.global", size)
+    return guess
+
+
+def _checked_text(guess: "OptionGuess", path: Path) -> str:
+    """Return the text of the file, after it was loaded, and its rows were read, as a run does."""
+    from paratune.config.layers import Layer, expand_shorthands
+    from paratune.config.load import check_layer
+    from paratune.config.yaml_tree import read_tree
+    from paratune.data.load import load_samples
+
+    head = f"Written by paratune config init from {plain(str(guess.values['data.train']))}; a comment has the reason."
+    content = short_text(guess.values, guess.reasons, head)
+    tree = read_tree(content, str(path))
+    assert isinstance(tree.value, dict), tree.problems
+    loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)
+    if loaded is None or problems:
+        raise ConfigError(
+            "the given options are not a valid configuration",
+            code=problems[0].code,
+            faults=[Fault(problem.code, problem.message) for problem in problems],
+        )
+    if guess.kind not in ("qa", "mlm"):  # their rows need the tokenizer
+        load_samples(loaded.config.data, loaded.config.task)
+    return content
+
+
+_ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
+"""Sections in the order of the file."""
+
+
+def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
+    """Return a configuration file with these values only; sections within sections are on one line.
+
+    Args:
+        values: Values by dotted key, such as data.columns.text.
+        reasons: Comments by dotted key; those of values on one line are joined.
+        head: Comment of the first line.
+    """
+    sections: dict[str, dict[str, Any]] = {section: {} for section in _ORDER}
+    comments: dict[tuple[str, str], list[str]] = {}
+    for dotted, value in values.items():
+        section, _, key = dotted.partition(".")
+        name, _, inner = key.partition(".")
+        if inner:
+            sections[section].setdefault(name, {})[inner] = value
+        else:
+            sections[section][name] = value
+        if dotted in reasons:
+            label = f"{inner}: " if inner else ""
+            comments.setdefault((section, name), []).append(f"{label}{reasons[dotted]}")
+    lines = [f"# {head}"]
+    for section, options in sections.items():
+        if options:
+            lines.append(f"{section}:")
+        for name, value in options.items():
+            comment = "; ".join(comments.get((section, name), ()))
+            lines.append(f"  {name}: {one_line(value)}" + (f"  # {comment}" if comment else ""))
+    return "\n".join(lines) + "\n"
+
+
+@config_app.command(name="from-trainer")
+def from_trainer(
+    file: Path,
+    *,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    task: str | None = None,
+    labels: str | None = None,
+    model: str | None = None,
+    train: str | None = None,
+    validation: str | None = None,
+    test: str | None = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    json: Json = False,
+) -> int:
+    """Convert a JSON file of Hugging Face TrainingArguments to a configuration, and name keys without an equivalent.
+
+    Give task, data and model by options: the file does not have them. Missing ones are marked FILL IN.
+
+    Args:
+        output: YAML file to write; default: stdout
+        task: kind of the task, or the name of a GLUE task
+        labels: label values in the order of their ids, comma-separated
+        model: value of model.name
+        train: value of data.train
+        validation: value of data.validation
+        test: value of data.test
+    """
+    from paratune.config.trainer.conversion import FILL_IN
+    from paratune.config.trainer.convert import check_text, convert
+    from paratune.config.trainer.settings import read_settings
+
+    named = {
+        "task": task,
+        "task.labels": [word.strip() for word in labels.split(",")] if labels is not None else None,
+        "model.name": model,
+        "data.train": train,
+        "data.validation": validation,
+        "data.test": test,
+        "data.columns.text": text,
+        "data.columns.text_pair": text_pair,
+        "data.columns.label": label,
+    }
+    conversion = convert(read_settings(file), str(file), {key: value for key, value in named.items() if value})
+    content = conversion.text(file.name)
+    check_text(content, str(file))
+    if output is not None:
+        write_new(output, content)
+    blank = [key for key, comment in conversion.comments.items() if comment.startswith(FILL_IN)]
+    if json:
+        lists = {
+            name: [asdict(key) for key in getattr(conversion, name)] for name in ("decide", "not_known", "no_equal")
+        }
+        about = {"used": conversion.used, "ignored": conversion.ignored, "fill_in": blank, **lists}
+        file_written = None if output is None else str(output)
+        print_json({"config": conversion.values, "origin": conversion.comments, "output": file_written, **about})
+        return EXIT_OK
+    if output is None:
+        print(content, end="")  # noqa: T201
+    lines = [f"{file}: {len(conversion.used)} keys became options: {', '.join(conversion.used) or 'none'}"]
+    for title, left in conversion.groups():
+        lines += [f"{title}:", *(f"  {key}" for key in left)]
+    if conversion.ignored:
+        lines.append(f"without an equivalent, at their defaults: {', '.join(conversion.ignored)}")
+    if blank:
+        lines.append(f"to fill in: {', '.join(blank)}")
+    if output is not None:
+        lines.append(f"written: {output}; check it, then: paratune data {output}")
+    print("\n".join(map(plain, lines)), file=sys.stderr)  # noqa: T201 - stdout may be the file
     return EXIT_OK
 
 

@@ -1,18 +1,20 @@
-"""`paratune report`: prints the result of `paratune.report`."""
+"""`paratune report` and `paratune compare`: print the results of `paratune.report` and `paratune.compare`."""
 
 import os
 import sys
 from collections import Counter
 from typing import Any
 
+from paratune.api.report import compare as compare_runs
 from paratune.api.report import report as make_report
 from paratune.base.text import plain
 from paratune.commands.options import command
 from paratune.console import print_json, print_result
-from paratune.errors import EXIT_OK
+from paratune.errors import EXIT_FAILED, EXIT_OK
+from paratune.records import finite
 
 
-def _show(report: Any, as_json: bool) -> int:
+def _show_report(report: Any, as_json: bool) -> int:
     from paratune.reports.figures.canvas import can_draw
     from paratune.reports.outcomes import SweepReport
     from paratune.reports.terminal import terminal_runs, terminal_sweep
@@ -34,4 +36,15 @@ def _show(report: Any, as_json: bool) -> int:
     return EXIT_OK
 
 
-report = command(make_report, _show)
+def _show_comparison(comparison: Any, as_json: bool) -> int:
+    from paratune.reports.terminal import terminal_comparison
+
+    if as_json:
+        print_json(finite(comparison.as_dict()), indent=1)
+    else:
+        print_result(terminal_comparison(comparison))
+    return EXIT_FAILED if comparison.is_refused else EXIT_OK
+
+
+report = command(make_report, _show_report)
+compare = command(compare_runs, _show_comparison)

@@ -9,11 +9,10 @@ import pytest
 from explained import save_tiny
 from raised import check_logged, raises_code
 
-from paratune.commands.compress import compress
+from paratune.commands.compress import compress, quantize
 from paratune.commands.explain import explain
 from paratune.commands.feedback import feedback
 from paratune.commands.infer import evaluate, predict
-from paratune.commands.quantize import quantize
 from paratune.commands.serve import serve
 from paratune.errors import ConfigError
 from paratune.infer.trained import NamedColumns, load_trained
@@ -37,7 +36,7 @@ def record(folder: Path, comparison: dict[str, Any] | None) -> Path:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
     places = ("api.evaluate", "api.predict", *(f"commands.{name}" for name in
-              ("explain", "feedback", "quantize", "compress", "serve")))  # fmt: skip
+              ("explain", "feedback", "compress", "serve")))  # fmt: skip
     for place in places:
         monkeypatch.setattr(f"paratune.{place}.set_up_logging", lambda **_: None)
     (tmp_path / "x.csv").write_text("text,label\ngood film,1\nbad film,2\n")

@@ -9,7 +9,7 @@ import pytest
 from make_matrix import Made, make_matrix
 from raised import raises_code
 
-from paratune.api.sweep_rounds import judged_and_undecided, next_round, read_rounds, train_rounds, undecided_runs
+from paratune.api.sweep_train import judged_and_undecided, next_round, read_rounds, train_rounds
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
 from paratune.reports.matrix import read_joined
 from paratune.sweeps.cell import Cell
@@ -80,7 +80,7 @@ def start(folder: Path, rounds: Rounds | None) -> tuple[SweepRecord, list[Cell]]
 
 
 def train(folder: Path, record: SweepRecord, todo: list[Cell], trainer: FakeTrainer) -> SweepRecord:
-    return train_rounds(record, todo, trainer, undecided_runs(folder))
+    return train_rounds(folder, record, todo, trainer)
 
 
 def seeds(trained: list[str], strategy: str) -> int:

@@ -14,7 +14,7 @@ from patience import PATIENCE_S, wait_for
 from raised import raises_code
 
 from paratune.cluster import toy
-from paratune.commands.toy_cluster import toy_cluster
+from paratune.commands.jobs import toy_cluster
 from paratune.errors import MissingDependency
 
 

@@ -12,7 +12,6 @@ from finished_run import write_finished_run
 from raised import raises_code
 
 from paratune.commands import compress as command
-from paratune.commands import quantize
 from paratune.errors import EXIT_OK
 from paratune.records import write_json
 from paratune.records.run_folder import form_folder, locked_folder
@@ -54,7 +53,7 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
         write_json(folder / "summary.json", {"schema_version": 1, "scores": {}, "inference": inference, **rates})
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr(quantize, "make_form", make)
+    monkeypatch.setattr(command, "make_form", make)
     monkeypatch.setattr(command.subprocess, "run", start)
     assert command.compress(run, to=["bf16,int8"], json=True) == EXIT_OK
     assert [found["run"] for found in json.loads(capsys.readouterr().out)["runs"]] == ["fp32", "bf16", "int8"]

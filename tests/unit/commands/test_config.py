@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 
 from paratune.commands.config import schema, show
-from paratune.commands.config_init import init
+from paratune.commands.config import init
 from paratune.config.load import load_config
 from paratune.errors import EXIT_OK
 

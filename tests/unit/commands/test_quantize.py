@@ -9,7 +9,7 @@ import pytest
 from explained import save_tiny
 from raised import check_logged, raises_code
 
-from paratune.commands import quantize as command
+from paratune.commands import compress as command
 from paratune.compress import quantize as work
 from paratune.compress.quantize import OutputDifference
 from paratune.errors import EXIT_OK
