@@ -47,11 +47,7 @@ def written(
 
 
 def set_texts(overrides: Mapping[str, Any] | None, run_name: str | None = None) -> list[str]:
-    """Return overrides as `--set` takes them: `section.key=value`, with the value as JSON, which is YAML.
-
-    Raises:
-        ConfigError: A value is not plain data.
-    """
+    """Return overrides as `--set` takes them: `section.key=value`, with the value as JSON, which is YAML."""
     values = {**(overrides or {}), **({} if run_name is None else {"run.name": run_name})}
     return [f"{key}={_text(str(key), value)}" for key, value in values.items()]
 

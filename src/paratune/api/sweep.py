@@ -166,11 +166,7 @@ def _refuse_with_bayesian_search(matrix: Matrix, only: Sequence[str], until: str
 
 
 def _present_plan(prepared: PreparedSweep) -> SweepPlan:
-    """Return the present states of the runs; another process may have trained since `prepare`.
-
-    Raises:
-        CheckpointError: Runs in the folder have other settings than the matrix.
-    """
+    """Return the present states of the runs; another process may have trained since `prepare`."""
     plan = plan_of(prepared.matrix, prepared.cells, sys.argv)
     if not prepared.overwrite:
         check_unchanged(prepared.matrix, [cell for cell in plan.cells if cell.name in prepared.names])

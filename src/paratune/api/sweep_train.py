@@ -200,11 +200,7 @@ class _Trainer:
 
 
 def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None) -> Rounds | None:
-    """Return the rounds that `--until` requests; None without it.
-
-    Raises:
-        ConfigError: It is none of `UNTIL`, or has no effect.
-    """
+    """Return the rounds that `--until` requests; None without it."""
     if until is None:
         return None
     if until not in UNTIL:

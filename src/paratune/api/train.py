@@ -75,11 +75,7 @@ def train(
 
 
 def start_kind(*, resume: bool, overwrite: bool) -> Mode:
-    """Return what happens to an existing run folder.
-
-    Raises:
-        ConfigError: Both are asked for.
-    """
+    """Return what happens to an existing run folder."""
     if resume and overwrite:
         message = "--resume continues a run and --overwrite deletes it; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--resume", "--overwrite"))

@@ -40,6 +40,7 @@ COMMANDS = {
 """Command -> the first line of its docstring, with which `paratune --help` imports no command."""
 
 PLACES = {
+    "feedback": "explain:feedback",
     "quantize": "compress:quantize",
     "toy-cluster": "jobs:toy_cluster",
     "compare": "report:compare",

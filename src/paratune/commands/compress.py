@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from paratune.api.apply import allow_source, check_model
 from paratune.api.process import respect_quota, several
+from paratune.api.run import Run
 from paratune.base.atomic import delete_folder
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
@@ -24,10 +25,8 @@ from paratune.console import Display, print_json, print_result, print_table, set
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, LaunchError, coded, option_error, require_at_least
 from paratune.records import (
     MODEL_FOLDER,
-    RUN_FILE,
     SUMMARY_FILE,
     file_sha256,
-    is_finished,
     predictions_file,
     read_json,
     read_run,
@@ -123,11 +122,7 @@ def compress(
 
 
 def read_forms(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the forms that an option names.
-
-    Raises:
-        ConfigError: One is unknown, or none is named.
-    """
+    """Return the forms that an option names."""
     forms = tuple(dict.fromkeys(part.strip() for word in several(words) for part in word.split(",") if part.strip()))
     unknown = next((form for form in forms if form not in FORMS), None)
     if unknown is not None or not forms:
@@ -138,39 +133,22 @@ def read_forms(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split(run: Path, wanted: str | None) -> str:
-    """Return the split that is scored.
-
-    Raises:
-        CheckpointError: `run` is not a finished run, or has no predictions of the split.
-    """
-    if not (run / RUN_FILE).is_file():
-        raise CheckpointError(
-            f"{plain(run)} is not the folder of a run; name one, such as runs/NAME", code="run.not_a_run", target=run
-        )
-    if not is_finished(run) or not (run / MODEL_FOLDER).is_dir():
+    """Return the split that is scored."""
+    if not Run(run).is_finished or not (run / MODEL_FOLDER).is_dir():
         raise CheckpointError(
             f"{plain(run)} has no trained model: it is not finished, a probe, or a fitted baseline; finish it with "
             "paratune train --resume, or name another run",
             code="run.not_finished",
             target=run,
         )
-    scored = [split for split in SPLITS if (run / predictions_file(split)).is_file()]
-    if not scored or (wanted is not None and wanted not in scored):
-        message = (
-            f"{plain(run)} has no predictions of {wanted or 'test or validation'}; "
-            f"it has: {', '.join(scored) or 'none'}"
-        )
-        raise CheckpointError(message, code="run.no_predictions", target=run, split=wanted)
-    return wanted or scored[0]
+    scored = (split for split in SPLITS if (run / predictions_file(split)).is_file())
+    return wanted or next(scored, SPLITS[0])
 
 
 def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: bool) -> None:
     """Make a form, unless it was made from these weights, and measure it in a separate process.
 
     The process ends with this one.
-
-    Raises:
-        LaunchError: The process failed.
     """
     from paratune.compress.quantize import RECORD_FILE
     from paratune.processes.local import end_with_the_parent
@@ -313,11 +291,7 @@ def make_form(
 
 
 def _file_of_run(trained: Any, model: str) -> str:
-    """Return the validation file of a run, else its training file.
-
-    Raises:
-        ConfigError: The model is not in a run folder.
-    """
+    """Return the validation file of a run, else its training file."""
     if trained.run is None:
         message = f"{model} is not a run, whose files are known; name a file with --data"
         raise ConfigError(message, code="cli.option_missing", option="--data", target=model)

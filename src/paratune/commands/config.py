@@ -14,7 +14,7 @@ from paratune.api.apply import allow_source
 from paratune.base.text import plain
 from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn
 from paratune.config.own_code import imported_code
-from paratune.config.plain import one_line
+from paratune.config.plain import yaml_lines
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, DataError, Fault, ParatuneError
 
@@ -192,33 +192,22 @@ _ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
 
 
 def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
-    """Return a configuration file with these values only; sections within sections are on one line.
+    """Return a configuration file with these values only.
 
     Args:
         values: Values by dotted key, such as data.columns.text.
-        reasons: Comments by dotted key; those of values on one line are joined.
+        reasons: Comments by dotted key.
         head: Comment of the first line.
     """
-    sections: dict[str, dict[str, Any]] = {section: {} for section in _ORDER}
-    comments: dict[tuple[str, str], list[str]] = {}
+    nested: dict[str, Any] = {section: {} for section in _ORDER}
     for dotted, value in values.items():
-        section, _, key = dotted.partition(".")
-        name, _, inner = key.partition(".")
-        if inner:
-            sections[section].setdefault(name, {})[inner] = value
-        else:
-            sections[section][name] = value
-        if dotted in reasons:
-            label = f"{inner}: " if inner else ""
-            comments.setdefault((section, name), []).append(f"{label}{reasons[dotted]}")
-    lines = [f"# {head}"]
-    for section, options in sections.items():
-        if options:
-            lines.append(f"{section}:")
-        for name, value in options.items():
-            comment = "; ".join(comments.get((section, name), ()))
-            lines.append(f"  {name}: {one_line(value)}" + (f"  # {comment}" if comment else ""))
-    return "\n".join(lines) + "\n"
+        *path, last = dotted.split(".")
+        section = nested
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value
+    lines = yaml_lines({name: options for name, options in nested.items() if options}, lambda key: reasons.get(key, ""))
+    return "\n".join([f"# {head}", *(line.removesuffix("  # ") for line in lines)]) + "\n"
 
 
 @config_app.command(name="from-trainer")
@@ -295,11 +284,7 @@ def from_trainer(
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that must not exist yet.
-
-    Raises:
-        ConfigError: It exists, or its folder does not.
-    """
+    """Write a file that must not exist yet."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -21,11 +21,7 @@ KINDS = ("classification", "ordinal", "regression")
 
 
 def check_kind(task: Task) -> None:
-    """Raise an error for a task that these figures do not cover.
-
-    Raises:
-        ConfigError: The task has no single label for each row.
-    """
+    """Raise an error for a task that these figures do not cover."""
     if task.kind not in KINDS:
         message = (
             f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
@@ -35,11 +31,7 @@ def check_kind(task: Task) -> None:
 
 
 def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> DataView:
-    """Return the values to draw: the rows of all splits, with columns that training does not read.
-
-    Raises:
-        DataError: A column that `data.figures` names is not in a file, or has too many values to distinguish.
-    """
+    """Return the values to draw: the rows of all splits, with columns that training does not read."""
     data, options = config.data, config.data.figures
     columns = _all_columns(data, splits)
 
@@ -120,9 +112,6 @@ def readable(loaded: LoadedConfig, *, run_code: bool) -> tuple[Config, list[str]
 
     Args:
         run_code: Whether its code is imported.
-
-    Raises:
-        ConfigError: Nothing can be read without its code.
     """
     if run_code:
         allow_code(loaded)
@@ -139,9 +128,6 @@ def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
     """Return the recipe of the task, all splits with their tokens, and the maximum number of tokens of a sample.
 
     Rows with missing values are dropped and counted, for every value of `data.missing`.
-
-    Raises:
-        ConfigError, DataError: The tokenizer or the data cannot be read.
     """
     from paratune.tasks import load_extra_splits, make_recipe
 

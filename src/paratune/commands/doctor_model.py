@@ -1,7 +1,9 @@
-"""The facts about the model that `paratune doctor CONFIG` checks: files, type, size. No weights are loaded."""
+"""The model that `paratune doctor CONFIG` checks: its files, type and size, and their problems. Loads no weights."""
 
 import json
-from collections.abc import Mapping
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -12,9 +14,12 @@ from safetensors import SafetensorError, safe_open
 
 from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility import lacks_decoder_start
+from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
 from paratune.config.permission import REMOTE_CODE, NamedCode, allow, is_allowed
+from paratune.config.plain import one_line
 from paratune.config.sections import Config, ModelOptions
-from paratune.doctor.facts import ModelFacts
+from paratune.doctor.facts import Finding, ModelFacts, QueuedRun
+from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ParatuneError, nearest_name
 from paratune.models.config import load_config, max_positions, most_tokens
 from paratune.models.load import WEIGHT_FILES
@@ -27,47 +32,83 @@ _CONFIG_KINDS = {"model_type": str, "vocab_size": int, "num_hidden_layers": int,
 """Types of the values of config.json that are read here."""
 
 
-def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts, Any, int | None]:
-    """Return the facts about the model of a configuration.
-
-    Args:
-        environ: Environment of the run, which may set the cache of the hub.
+def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int | None]:
+    """Return the facts about the model of a configuration, with its problems.
 
     Returns:
         The facts; the tokenizer, None if it cannot be loaded; and the maximum number of tokens of the model, None if
         it has no limit or is unknown.
     """
-    facts, tokenizer, limit = _files(config.model, hub_cache(environ)), None, None
+    model, tokenizer, limit = config.model, None, None
+    folder, is_on_hub, findings = _folder_of(model, setup)
+    facts = ModelFacts(model.name)
+    if folder is None:
+        return replace(facts, findings=tuple(findings)), None, None
+    about, missing, damaged, weights = _inspect(folder, model)
+    needs_code, labels = "auto_map" in about, about.get("id2label") or {}
+    names = tuple(str(labels[key]) for key in sorted(labels, key=int))
+    facts = replace(
+        facts,
+        model_type=about.get("model_type"),
+        vocab_size=about.get("vocab_size"),
+        num_layers=len(model.keep_layers) if model.keep_layers else about.get("num_hidden_layers"),
+        labels=() if all(name.startswith("LABEL_") for name in names) else names,
+    )
+    if weights and not (damaged or missing or model.from_scratch or model.keep_layers):
+        facts = replace(facts, num_parameters=sum(_num_values(path) for path in weights))
     # Python code of a model is not run; other findings have the reason where files are missing.
-    if facts.folder is not None and not (facts.needs_code or facts.error or facts.missing or facts.damaged):
+    if not (needs_code or missing or damaged):
         try:
-            count = _count(_local(config.model, facts))
-            facts = replace(facts, num_parameters=count) if config.model.from_scratch else facts
+            count = _count(_local(model, folder))
+            facts = replace(facts, num_parameters=count) if model.from_scratch else facts
         except ParatuneError as error:
             if error.code == "model.cannot_load":
-                facts = replace(facts, damaged=(("config.json", f"describes no model: {error}"),))
-    if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
+                damaged.append(("config.json", f"describes no model: {error}"))
+    has_tokenizer, tokenizer_error = _has_tokenizer(folder, model, hub_cache(setup.machine.environ)), None
+    if has_tokenizer and not damaged:
         try:
-            tokenizer = load_tokenizer(_local(config.model, facts), config.data.truncation_side)
+            tokenizer = load_tokenizer(_local(model, folder), config.data.truncation_side)
             facts = replace(facts, num_tokens=num_token_ids(tokenizer))
         except ParatuneError as error:
             # Its own Python code is not imported without --run-code: unknown, and no problem.
-            facts = replace(facts, tokenizer_error=None if error.code == "code.refused" else str(error))
+            tokenizer_error = None if error.code == "code.refused" else str(error)
     if tokenizer is not None and facts.model_type is not None:
         with suppress(ParatuneError):
-            own = load_config(_local(config.model, facts))
+            own = load_config(_local(model, folder))
             limit = (max_positions if config.data.max_length is None else most_tokens)(own, tokenizer)
-            if config.model.from_scratch:  # the configured size, or that of the tokenizer
+            if model.from_scratch:  # the configured size, or that of the tokenizer
                 facts = replace(facts, vocab_size=getattr(own, "vocab_size", None))
-    return facts, tokenizer, limit
+    if is_on_hub and (absent := [*missing, *(name for name, _ in damaged)]):
+        fact = f"the cache of {model.name} lacks {', '.join(absent)} ({folder})"
+        findings.append(_cache_finding(setup, "cache_incomplete", fact, model.name))
+    elif not is_on_hub:
+        pickles = [] if model.from_scratch or weights else _pickles(folder)
+        findings += _folder_findings(setup, folder, missing, damaged, pickles)
+        if not has_tokenizer:
+            fact, remedy = f"{folder} has no tokenizer", "name the folder of the tokenizer of its training"
+            line = "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
+            findings.append(_problem(setup, "tokenizer_absent", fact, "Training needs it.", line, remedy))
+        elif tokenizer_error is not None:
+            why = "Without it every word would be unknown."
+            findings.append(_problem(setup, "tokenizer_unusable", tokenizer_error, why, "", "copy it again"))
+    if needs_code and not setup.config.model.trust_remote_code:
+        fact = f"{model.name} contains Python code, which does not run unless you allow it"
+        why = "transformers has no such model. The code can do everything that you can do: read it first."
+        findings.append(_problem(setup, "model_code", fact, why, "model.trust_remote_code: true"))
+    if lacks_decoder_start({**about, **model.overrides}):
+        fact = f"the config.json of {model.name} ({facts.model_type}) has no {DECODER_START}"
+        why = "The input of its decoder begins with that token; training fails without it."
+        line = f"model.overrides: {one_line({**model.overrides, DECODER_START: 0})}"
+        findings.append(_problem(setup, "decoder_start", fact, why, line))
+    return replace(facts, findings=tuple(findings)), tokenizer, limit
+
+
+def _problem(setup: QueuedRun, code: str, fact: str, why: str, line: str = "", remedy: str = "") -> Finding:
+    return setup.finding(code, "problem", fact, why, line, remedy, key="model.name")
 
 
 def _count(model: ModelOptions) -> int:
-    """Return the number of parameters of the architecture in config.json and `model.overrides`, on the meta device.
-
-    Raises:
-        ConfigError: It cannot be built.
-    """
+    """Return the number of parameters of the architecture in config.json and `model.overrides`, on the meta device."""
     import torch
     from transformers import AutoModel
 
@@ -80,11 +121,11 @@ def _count(model: ModelOptions) -> int:
     return sum(parameter.numel() for parameter in model_on_meta.parameters())
 
 
-def _local(model: ModelOptions, facts: ModelFacts) -> ModelOptions:
+def _local(model: ModelOptions, folder: Path) -> ModelOptions:
     """Return the section with the local folder as its name, so that no request goes to the hub."""
-    update: dict[str, Any] = {"name": str(facts.folder), "revision": None}
+    update: dict[str, Any] = {"name": str(folder), "revision": None}
     if model.trust_remote_code and is_allowed(model.name):
-        allow([NamedCode(REMOTE_CODE, str(facts.folder))])
+        allow([NamedCode(REMOTE_CODE, str(folder))])
     return model.model_copy(update=update)
 
 
@@ -94,23 +135,53 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
-def _files(model: ModelOptions, cache: Path) -> ModelFacts:
+def _folder_of(model: ModelOptions, setup: QueuedRun) -> tuple[Path | None, bool, list[Finding]]:
+    """Return the folder of a model, None without one; whether it is of the hub; and the finding without a folder."""
     try:
         source = locate(model.name)
     except ParatuneError as error:
-        path, nearest = Path(model.name).expanduser(), None
+        path, near = Path(model.name).expanduser(), None
         with suppress(OSError, ValueError):  # the name is too long
             folders = [] if path.exists() else [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
-            nearest = nearest_name(path.name, folders)
-        return ModelFacts(model.name, error=str(error), nearest=str(path.with_name(nearest)) if nearest else "")
-    folder = Path(source)
-    is_on_hub = not folder.is_dir()
-    if is_on_hub:
-        cached = cached_folder(cache, source, model.revision)
-        if cached is None:
-            return ModelFacts(model.name, is_on_hub=True)
-        folder = cached
-    return _inspect(ModelFacts(model.name, folder, is_on_hub), folder, model, cache)
+            near = nearest_name(path.name, folders)
+        line = f"model.name: {path.with_name(near)}" if near else ""
+        remedy = "" if line else "name a folder from save_pretrained, or a model of the hub"
+        return None, False, [_problem(setup, "model_absent", str(error), "Training needs it.", line, remedy)]
+    if Path(source).is_dir():
+        return Path(source), False, []
+    folder = cached_folder(hub_cache(setup.machine.environ), source, model.revision)
+    fact = f"{model.name} is on the hub and not in the cache"
+    return folder, True, [] if folder is not None else [_cache_finding(setup, "cache_absent", fact, model.name)]
+
+
+def _cache_finding(setup: QueuedRun, code: str, fact: str, name: str) -> Finding:
+    command = f"hf download {shlex.quote(name)}"
+    if not setup.is_offline:
+        return setup.finding(code, "note", fact, "The run downloads it at its start.", command, key="model.name")
+    remedy = "on a machine with a network; or copy all files with paratune bundle"
+    why = "The machines of the run have no access to the hub, so the run ends before its first step."
+    return _problem(setup, code, fact, why, command, remedy)
+
+
+def _pickles(folder: Path) -> list[Path]:
+    return sorted(path for kind in PICKLES for path in folder.glob(kind))
+
+
+def _folder_findings(
+    setup: QueuedRun, folder: Path, missing: Sequence[str], damaged: Sequence[tuple[str, str]], pickles: Sequence[Path]
+) -> Iterator[Finding]:
+    cannot_load = "The model cannot be loaded."
+    for name, reason in damaged:
+        line = "git lfs pull" if "LFS" in reason else ""
+        remedy = f"in {folder}" if line else "copy it again"
+        yield _problem(setup, "model_damaged", f"{folder}/{name} {reason}", cannot_load, line, remedy)
+    if pickles:
+        fact = f"{folder} has its weights in {', '.join(path.name for path in pickles)}, and not in safetensors"
+        why = "Reading a pickle can run any code (CVE-2025-32434, CVE-2026-24747); paratune reads none."
+        yield _problem(setup, "model_pickle", fact, why, safetensors_line(pickles[0]), "if you trust it")
+    if missing:
+        fact = f"{folder} lacks {', '.join(missing)}"
+        yield _problem(setup, "model_incomplete", fact, cannot_load, "", "copy it again")
 
 
 def cached_folder(cache: Path, name: str, revision: str | None) -> Path | None:
@@ -123,7 +194,8 @@ def cached_folder(cache: Path, name: str, revision: str | None) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _inspect(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> ModelFacts:
+def _inspect(folder: Path, model: ModelOptions) -> tuple[dict[str, Any], list[str], list[tuple[str, str]], list[Path]]:
+    """Return the content of config.json, the missing files, the damaged ones with the reason, and those of weights."""
     damaged = [(path.name, reason) for path in sorted(folder.iterdir()) if (reason := _damage(path)) is not None]
     with suppress(ParatuneError):  # a damaged paratune.json is already in the list
         damaged += [item for item in file_problems(folder) if item[0] not in dict(damaged)]
@@ -138,31 +210,10 @@ def _inspect(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) 
         )
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     weights, lacking = weight_files(folder)
-    pickles: tuple[str, ...] = ()
     if not model.from_scratch:
         missing += lacking
-        if not weights and not lacking:
-            pickles = tuple(sorted(path.name for kind in PICKLES for path in folder.glob(kind)))
-            missing += [] if pickles else [WEIGHT_FILES[0]]
-    count = None
-    if not damaged and not lacking and weights:
-        count = sum(_num_values(path) for path in weights)
-    labels = config.get("id2label") or {}
-    names = tuple(str(labels[key]) for key in sorted(labels, key=int))
-    return replace(
-        facts,
-        missing=tuple(missing),
-        damaged=tuple(damaged),
-        pickles=pickles,
-        has_tokenizer=_has_tokenizer(folder, model, cache),
-        model_type=config.get("model_type"),
-        vocab_size=config.get("vocab_size"),
-        num_layers=len(model.keep_layers) if model.keep_layers else config.get("num_hidden_layers"),
-        labels=() if all(name.startswith("LABEL_") for name in names) else names,
-        needs_code="auto_map" in config,
-        lacks_decoder_start=lacks_decoder_start({**config, **model.overrides}),
-        num_parameters=None if model.from_scratch or model.keep_layers else count,
-    )
+        missing += [] if weights or _pickles(folder) else [WEIGHT_FILES[0]]
+    return config, missing, damaged, weights
 
 
 def _has_tokenizer(folder: Path, model: ModelOptions, cache: Path) -> bool:
@@ -189,16 +240,9 @@ def weight_files(folder: Path) -> tuple[list[Path], list[str]]:
     index = _json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict):
         names = sorted({str(name) for name in index.values()})
-        return [folder / name for name in names], [name for name in names if not _is_file(folder / name)]
+        return [folder / name for name in names], [name for name in names if not os.path.isfile(folder / name)]  # noqa: PTH113 - a name may be too long
     file = folder / "model.safetensors"
     return ([file], []) if file.is_file() else ([], [])
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # the name is too long
-        return False
 
 
 def _damage(path: Path) -> str | None:
@@ -228,11 +272,6 @@ def _damage(path: Path) -> str | None:
 
 
 def _num_values(path: Path) -> int:
-    """Return the number of values in the tensors of a file; only its header is read.
-
-    Raises:
-        SafetensorError: The header is not valid, or does not fit the size of the file.
-        OSError: The file cannot be read.
-    """
+    """Return the number of values in the tensors of a file; only its header is read."""
     with safe_open(path, framework="np") as file:
         return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping

@@ -6,7 +6,8 @@ Data files are read whole, and a sample is tokenized.
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,18 +81,19 @@ def queued_run(
     """
     if loaded is None:
         return QueuedRun(machine, path, tuple(problems))
+    start = start or start_of(loaded.config, machine.environ, num_processes)
+    setup = QueuedRun(machine, path, tuple(problems), loaded, start=start)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         read = importable_parts(loaded.config)
-        model, tokenizer, limit = model_facts(read, machine.environ)
-        data = data_facts(read, tokenizer, limit, QueuedRun(machine, path, loaded=loaded).where)
-    start = start or start_of(loaded.config, machine.environ, num_processes)
+        model, tokenizer, limit = model_facts(read, setup)
+        data = data_facts(read, tokenizer, limit, setup)
     if probes is None:
         checkpoints = checkpoint.list_checkpoints(machine.out_folder / CHECKPOINTS_FOLDER)
         complete = checkpoint.find_newest(machine.out_folder / CHECKPOINTS_FOLDER) if checkpoints else None
         is_damaged = checkpoints and complete != checkpoints[-1]
         probes = gather(machine, checkpoints[-1].name if is_damaged else None)
-    return QueuedRun(machine, path, tuple(problems), loaded, data, model, start, probes)
+    return replace(setup, data=data, model=model, probes=probes)
 
 
 def start_on(site: Site, path: Path) -> Start:
@@ -124,26 +126,26 @@ def _missing_folders(site: Site) -> Iterator[tuple[str, Path, str]]:
         yield option, path, f"{option}: {path.with_name(near)}" if near else ""
 
 
-def data_facts(config: Config, tokenizer: Any, model_limit: int | None, where: Callable[[str], str]) -> DataFacts:
+def data_facts(config: Config, tokenizer: Any, model_limit: int | None, setup: QueuedRun) -> DataFacts:
     """Return the facts about the data of a configuration.
 
     Args:
         tokenizer: Of the model; None if it cannot be loaded, which leaves lengths unknown.
         model_limit: Maximum number of tokens of the model; None without a limit.
-        where: Returns the line that sets an option.
     """
     max_length = config.data.max_length or model_limit
     sources = list(data_sources(config.data))
     if large := _too_large(sources):
         why = "Reading it takes too long for a check."
         remedy = "paratune data shows its content"
-        notes = (Finding("data_large", "note", f"{name} was not read", why, remedy, where("data")) for name in large)
+        place = str(setup.path)
+        notes = (Finding("data_large", "note", f"{name} was not read", why, remedy, place) for name in large)
         return DataFacts(findings=tuple(notes), max_length=max_length, model_limit=model_limit)
     findings: dict[tuple[str, ...], Finding] = {}
     for key, source in sources:
         if source.startswith("hub:"):  # reading it could download it
             continue
-        for finding in _source_findings(key, source, config, where):
+        for finding in _source_findings(key, source, config, setup):
             # Files of the same table have the same column of ids; other problems differ between files.
             same = (finding.where,) if finding.code == "text_is_id" else (finding.where, finding.fact)
             findings.setdefault((finding.code, *same), finding)
@@ -156,8 +158,8 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None, where: C
             source, samples = parts["train"]
             parts["train"] = source, drop_misplaced(samples, "drop", source=source)
     except ParatuneError as error:
-        return DataFacts(findings=(_problem("data_value", where("data.train"), error),))
-    if slices := tuple(_slice_findings(config, parts, where)):
+        return DataFacts(findings=(_problem(setup, "data_value", "data.train", error),))
+    if slices := tuple(_slice_findings(config, parts, setup)):
         return DataFacts(findings=slices)
     splits = tuple(
         _split_facts(name, source, samples, config.task, _lengths(samples, config, tokenizer), max_length)
@@ -168,8 +170,8 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None, where: C
     return DataFacts(splits, tuple(shared), (), max_length, model_limit)
 
 
-def _problem(code: str, where: str, error: Exception, line: str = "") -> Finding:
-    return Finding(code, "problem", str(error), "Training fails (exit code 3).", "", where, line)
+def _problem(setup: QueuedRun, code: str, key: str, error: Exception, line: str = "") -> Finding:
+    return setup.finding(code, "problem", str(error), "Training fails (exit code 3).", line, key=key)
 
 
 def _too_large(sources: Sequence[tuple[str, str]]) -> list[str]:
@@ -182,7 +184,7 @@ def _too_large(sources: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{source} ({format_bytes(size)})" for source, size in sizes.items()] if is_large else []
 
 
-def _source_findings(key: str, source: str, config: Config, where: Callable[[str], str]) -> Iterator[Finding]:
+def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) -> Iterator[Finding]:
     """Yield the problems of a file with the lines that repair them: of the file, else its columns, else its values."""
     columns, task, is_labelled = config.data.columns, config.task, not key.startswith("data.predict.")
     try:
@@ -190,7 +192,7 @@ def _source_findings(key: str, source: str, config: Config, where: Callable[[str
     except ParatuneError as error:
         near = _NEAREST.search(str(error))
         line = f"{key}: {Path(source).with_name(near[1])}" if near else ""
-        yield _problem("data_file", where(key), error, line)
+        yield _problem(setup, "data_file", key, error, line)
         return
     try:
         TableReader(table, columns, "drop", source, require_labels=is_labelled)
@@ -199,7 +201,7 @@ def _source_findings(key: str, source: str, config: Config, where: Callable[[str
         near = re.search(r"data\.columns\.(\w+) names [^;]*; did you mean (.+?)\?", str(error))
         line = f"data.columns.{near[1]}: {near[2]}" if near and isinstance(getattr(columns, near[1]), str) else ""
         code = "data_column" if error.code == "data.column_missing" else "data_value"
-        yield _problem(code, where(absent[0] if absent else key), error, line)
+        yield _problem(setup, code, absent[0] if absent else key, error, line)
         return
     texts = _text_columns(table, config.data)
     has_ids = False
@@ -213,7 +215,7 @@ def _source_findings(key: str, source: str, config: Config, where: Callable[[str
         why = "A model learns nothing from ids; the loss falls because it memorises them."
         line = f"data.columns.{option}: {texts[0]}" if texts else ""
         remedy = "" if line else "name another"
-        yield Finding("text_is_id", "problem", fact, why, remedy, where(f"data.columns.{option}"), line)
+        yield setup.finding("text_is_id", "problem", fact, why, line, remedy, key=f"data.columns.{option}")
     if has_ids:
         return
     is_class = isinstance(task, ClassTask | RegressionTask)
@@ -225,11 +227,11 @@ def _source_findings(key: str, source: str, config: Config, where: Callable[[str
     except DataError as error:
         if (is_class and error.code in ("data.label_unseen", "task.labels")) or error.code.startswith("data.target_"):
             option = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
-            yield _problem("label_unknown", where(option), error, _label_line(table, config))
+            yield _problem(setup, "label_unknown", option, error, _label_line(table, config))
             return
         named = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
         line = f"{named[1]}: {texts[0]}" if named and texts else ""
-        yield _problem("data_value", where(named[1] if named else "data.train"), error, line)
+        yield _problem(setup, "data_value", named[1] if named else "data.train", error, line)
 
 
 def _id_example(values: Sequence[Any]) -> str | None:
@@ -256,9 +258,7 @@ def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
     return tuple(sorted((name for name in words if words[name] >= 3), key=lambda name: -words[name]))
 
 
-def _slice_findings(
-    config: Config, parts: Mapping[str, tuple[str, Samples]], where: Callable[[str], str]
-) -> Iterator[Finding]:
+def _slice_findings(config: Config, parts: Mapping[str, tuple[str, Samples]], setup: QueuedRun) -> Iterator[Finding]:
     """Yield the columns of `evaluate.slices` that a scored set lacks, or that have too many values for slices."""
     names, seen = config.evaluate.slices, set()
     scored = [part for name, part in parts.items() if name != "train" and name not in config.data.predict]
@@ -273,7 +273,7 @@ def _slice_findings(
                         near[1] if near and column == name else column for column in names if near or column != name
                     ]
                     line = f"evaluate.slices: {one_line(shown)}"
-                    yield _problem("data_column", where("evaluate.slices"), error, line)
+                    yield _problem(setup, "data_column", "evaluate.slices", error, line)
                 seen.add(str(error))
 
 

@@ -1,4 +1,7 @@
-"""`paratune explain`: which words and sentences drive the output of a trained model, and whether that holds."""
+"""`paratune explain` and `paratune feedback`: what the output of a model rests on, and whether that holds.
+
+explain shows words and sentences; feedback has the interval of an essay's score, and which essays a person should read.
+"""
 
 import re
 from collections.abc import Sequence
@@ -12,20 +15,13 @@ from paratune.api.apply import allow_source, check_model
 from paratune.api.process import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import (
-    BatchSize,
-    Device,
-    Json,
-    LabelColumn,
-    PairColumn,
-    RunCode,
-    TextColumn,
-)
-from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, DataError, option_error, require_at_least, require_installed
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
+from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ConfigError, DataError, option_error, require_at_least, require_installed
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_MAX_LISTED = 6
+_MAX_WORDS, _MAX_ESSAYS = 6, 20
+"""Words of a row and essays of a file that are printed."""
 Method = Literal["integrated_gradients", "occlusion", "shapley"]
 
 
@@ -110,18 +106,14 @@ def explain(
     if json:
         print_json(as_dict(explained) | {"files": [str(file) for file in files]}, indent=1)
         return EXIT_OK
-    show(explained)
+    show_explained(explained)
     if out is not None:
         print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
     return EXIT_OK
 
 
 def parse_rows(text: str) -> list[int]:
-    """Return the rows that `--rows` names, in its order, each of them once.
-
-    Raises:
-        ConfigError: The text is not a list of rows and ranges.
-    """
+    """Return the rows that `--rows` names, in its order, each of them once."""
     if not _ROWS.fullmatch(text):
         raise option_error("--rows", text, "name rows from 0 and ranges, such as 0-4,17", code="explain.rows")
     rows: list[int] = []
@@ -136,11 +128,7 @@ def parse_rows(text: str) -> list[int]:
 
 
 def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
-    """Return a split of selected rows with their numbers in the file.
-
-    Raises:
-        DataError: A row has no text.
-    """
+    """Return a split of selected rows with their numbers in the file."""
     import numpy as np
 
     present = split.samples.rows
@@ -152,7 +140,7 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
     return replace(split, samples=replace(split.samples, rows=np.asarray(numbers, dtype=np.int64)[present]))
 
 
-def show(explained: Any) -> None:
+def show_explained(explained: Any) -> None:
     """Print for each row its prediction, the verdict and the strongest words of the first method."""
     from paratune.explain.explain import METHODS
     from paratune.reports.document import signed
@@ -160,9 +148,90 @@ def show(explained: Any) -> None:
     rows = []
     for found in explained.rows:
         method = next(iter(found.effects))
-        words = (f"{plain(word)} {signed(value)}" for word, value in found.strongest(method, _MAX_LISTED))
+        words = (f"{plain(word)} {signed(value)}" for word, value in found.strongest(method, _MAX_WORDS))
         verdict = found.faithfulness.verdict(method) or "holds"
         verdict += f" (p = {found.faithfulness.p_value(method):.3f})"
         output = f"{found.value:.4g}"
         rows.append((str(found.row.row), plain(found.predicted), output, verdict, ", ".join(words) or "n/a"))
     print_table(("row", "prediction", "output", METHODS[method], "words with the largest effects"), rows)
+
+
+def feedback(
+    run: Annotated[str, Parameter(help="run for regression or ordered labels, with validation and test predictions")],
+    *,
+    input: str | None = None,
+    split: str | None = None,
+    out: Path,
+    coverage: float = 0.9,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    run_code: RunCode = False,
+    json: Json = False,
+) -> int:
+    """Write feedback on the essays of a file: an interval for each score, and what the score rests on.
+
+    Args:
+        input: file with the essays, in the columns of the run
+        split: the essays of this split of the run, such as test, in place of --input
+        out: folder for the pages (overview, one page for each essay) and report.json
+        coverage: share of essays whose score should be inside its interval
+    """
+    from paratune.api.split_rows import split_table
+    from paratune.data.read import read_table
+    from paratune.reports.output import MARKER, PAGE, check_folder
+
+    require_at_least("--batch-size", batch_size)
+    if not 0 < coverage < 1:
+        raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.out_of_range")
+    if (input is None) == (split is None):
+        raise ConfigError(
+            "name the essays with one of --input FILE and --split NAME, such as --split test",
+            code="cli.option_missing" if input is None else "cli.conflict",
+            option="--input",
+            options=("--input", "--split"),
+        )
+    set_up_logging(speaks=True)
+    respect_quota()
+    check_folder(out, [PAGE, MARKER])
+    with stdout_for_results():
+        check_model(run, run_code=run_code)
+        allow_source(str(input))
+        source, table = (input, read_table(input)) if input is not None else split_table(Path(run), str(split))
+        with collector_off_for_imports():
+            from paratune.feedback.feedback import calibrate, give_feedback
+            from paratune.feedback.page import ClassFeedback, as_dict, write_feedback
+            from paratune.infer.trained import NamedColumns, load_trained
+
+        trained = load_trained(run, NamedColumns(), device)
+    calibration = calibrate(trained, run, level=coverage)
+    rows = trained.read(source, table, require_labels=False)
+    with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
+        essays = give_feedback(
+            trained, rows, table, calibration, batch_size, lambda done, total: bar.update(done, total=total)
+        )
+    result = ClassFeedback(run, source, calibration, tuple(essays))
+    files = write_feedback(out, result)
+    if json:
+        print_json(as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
+        return EXIT_OK
+    show_feedback(result)
+    print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
+    return EXIT_OK
+
+
+def show_feedback(result: Any) -> None:
+    """Print the interval and its coverage, and a line for each essay."""
+    from paratune.feedback.page import coverage_sentence, essay_name, interval_text, person_text
+
+    calibration = result.calibration
+    print_result(
+        f"intervals: score ± {calibration.half:.3g}, calibrated on {calibration.num_rows} validation rows for "
+        f"{calibration.level:.0%}. {coverage_sentence(calibration)}"
+    )
+    rows = []
+    for essay in result.essays[:_MAX_ESSAYS]:
+        score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
+        rows.append((essay_name(essay), score, interval, person_text(calibration, essay)))
+    print_table(("essay", "score", "interval", "for a person"), rows)
+    if len(result.essays) > _MAX_ESSAYS:
+        print_result(f"and {len(result.essays) - _MAX_ESSAYS} more essays")

@@ -1,6 +1,7 @@
 """`paratune serve`: answer HTTP requests with the predictions of a trained model."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from paratune.api.apply import check_model
@@ -70,13 +71,9 @@ def serve(
             message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
             raise ConfigError(message, code="serve.task", target=run, kind=trained.task.kind)
     service = Service(trained, limits)
-    app = make_app(service, listens_on=host, token=token, write_line=_write_line)
+    write_line = partial(print, flush=True)
+    app = make_app(service, listens_on=host, token=token, write_line=write_line)
     address = f"[{host}]" if ":" in host else host
     print(plain(f"{run} at http://{address}:{listener.getsockname()[1]}"), file=sys.stderr, flush=True)  # noqa: T201
     signal = run_server(app, listener)
     raise Stopped(f"stopped by {signal}", code="stopped.signal", signal=signal)
-
-
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -1,20 +1,19 @@
 """`paratune sweep`: a matrix of runs, planned, trained one after the other, and reported."""
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paratune.base.grouping import grouped
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.base.units import counted
 from paratune.commands.options import Json, Overrides
 from paratune.console import outlive_readers, print_json, print_result, print_table, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
-    from paratune.sweeps.cell import Cell
     from paratune.sweeps.matrix import Matrix
     from paratune.sweeps.plan import SweepPlan
 
@@ -50,6 +49,7 @@ def sweep(
     """
     from paratune.api.sweep import prepare, steps_to_list, train_matrix
     from paratune.records.sweep import REPORT_FOLDER
+    from paratune.sweeps.run import listed
 
     if dry_run and list_:
         message = "--list writes files and --dry-run writes nothing; use one of them"
@@ -61,12 +61,21 @@ def sweep(
     if dry_run:
         show_plan(prepared.matrix, prepared.plan, prepared.names, retry_failed=retry_failed, as_json=json)
         return EXIT_OK
-    if not list_:
-        outlive_readers()
-    set_up_logging(speaks=True)
     if list_:
-        _show_list(prepared.matrix, steps_to_list(prepared), run_code=run_code, as_json=json)
+        set_up_logging(speaks=True)
+        matrix_folder, name = prepared.matrix.folder, prepared.matrix.name
+        runs = [listed(matrix_folder, cell, run_code=run_code) for cell in steps_to_list(prepared)]
+        if json:
+            about = {"sweep": name, "folder": str(matrix_folder), "directory": str(Path.cwd())}
+            print_json({**about, "runs": runs}, indent=1)
+            return EXIT_OK
+        for run in runs:
+            print(run["line"])  # noqa: T201
+        if not runs:
+            print(plain(f"{name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
         return EXIT_OK
+    outlive_readers()
+    set_up_logging(speaks=True)
     from paratune.reports.matrix import make_sweep
     from paratune.reports.terminal import terminal_sweep
 
@@ -87,6 +96,8 @@ def show_plan(
     """Print the runs of these names and their actions; as JSON the content of sweep.json before they are trained."""
     from rich.text import Text
 
+    from paratune.sweeps.cell import names_of
+
     cells = [cell for cell in plan.in_order() if cell.name in names]
     if as_json:
         about = {
@@ -96,59 +107,27 @@ def show_plan(
         }
         print_json({**asdict(replace(plan.record, cells=tuple(cell.record for cell in cells))), **about}, indent=1)
         return
-    rows = [
-        (cell.name, cell.record.num_processes, cell.shown_state, _action(cell, retry_failed=retry_failed))
-        for cell in cells
-        if cell.record.state != "skipped"
-    ]
+    rows = []
+    for cell in cells:
+        trains = "probe" if cell.record.kind == "probe" else "train"
+        will_run = cell.runs(retry_failed=retry_failed)
+        action = {"changed": "refuse", "running": "wait"}.get(cell.shown_state, trains if will_run else "none")
+        if cell.record.state != "skipped":
+            rows.append((cell.name, cell.record.num_processes, cell.shown_state, action))
     print_result(Text(plain(f"{matrix.name}: {plan.counts(names)} in {matrix.folder}")))
     for axis in matrix.axes:
         kind = " (seeds)" if axis.is_seed else ""
         print_result(Text(plain(f"  {axis.label}{kind}: {', '.join(axis.values.values())}")))
     if rows:
         print_table(("run", "processes", "state", "action"), rows, right=("processes",))
-    for line in _notes(plan, cells):
-        print_result(Text(plain(line)))
-
-
-def _action(cell: "Cell", *, retry_failed: bool) -> str:
-    if cell.changed:
-        return "refuse"
-    if cell.shown_state == "running":
-        return "wait"
-    if cell.runs(retry_failed=retry_failed):
-        return "probe" if cell.record.kind == "probe" else "train"
-    return "none"
-
-
-def _notes(plan: "SweepPlan", cells: Sequence["Cell"]) -> Iterator[str]:
-    """Yield the skipped runs, the changed settings, and the runs that are no longer in the matrix."""
-    from paratune.sweeps.cell import names_of
-
     skipped = grouped((cell.record.reason, cell) for cell in cells if cell.record.state == "skipped")
-    for reason, alike in skipped.items():
-        yield f"skipped: {reason} (in {names_of(alike, len(cells))})"
-    for cell in cells:
-        for change in cell.changed:
-            yield f"{cell.name}: {change}"
+    notes = [f"skipped: {reason} (in {names_of(alike, len(cells))})" for reason, alike in skipped.items()]
+    notes += [f"{cell.name}: {change}" for cell in cells for change in cell.changed]
     if any(cell.changed for cell in cells):
-        yield "a run with changed settings is an error; --overwrite deletes it and trains it again"
+        notes.append("a run with changed settings is an error; --overwrite deletes it and trains it again")
     if past := plan.record.past:
-        named = ", ".join(past[:5]) + (", ..." if len(past) > 5 else "")
         are = "is" if len(past) == 1 else "are"
-        yield f"{counted(len(past), 'run')} {are} no longer in the matrix and are kept: {named}"
-
-
-def _show_list(matrix: "Matrix", todo: Sequence["Cell"], *, run_code: bool, as_json: bool) -> None:
-    """Print the commands of the runs to train, one a line."""
-    from paratune.sweeps.run import listed
-
-    runs = [listed(matrix.folder, cell, run_code=run_code) for cell in todo]
-    if as_json:
-        about = {"sweep": matrix.name, "folder": str(matrix.folder), "directory": str(Path.cwd())}
-        print_json({**about, "runs": runs}, indent=1)
-        return
-    for run in runs:
-        print(run["line"])  # noqa: T201
-    if not runs:
-        print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
+        named = listing(past, 5)
+        notes.append(f"{counted(len(past), 'run')} {are} no longer in the matrix and are kept: {named}")
+    for note in notes:
+        print_result(Text(plain(note)))

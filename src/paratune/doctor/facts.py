@@ -104,23 +104,8 @@ class ModelFacts:
     """Facts about the model; its weights are not loaded."""
 
     name: str
-    folder: Path | None = None
-    """Folder of its files: a local one, or one in the cache of the hub."""
-    is_on_hub: bool = False
-    error: str | None = None
-    """Why the model was not found, in words."""
-    nearest: str = ""
-    """The sibling with the most similar name, for a missing folder."""
-    missing: tuple[str, ...] = ()
-    """Missing files."""
-    damaged: tuple[tuple[str, str], ...] = ()
-    """Damaged files with the reason."""
-    pickles: tuple[str, ...] = ()
-    """Weights as pickles, which are never read, if there are no others."""
-    has_tokenizer: bool = True
-    """Whether the files of the tokenizer exist."""
-    tokenizer_error: str | None = None
-    """Why the tokenizer cannot be loaded; None if it can, or was not loaded."""
+    findings: tuple[Finding, ...] = ()
+    """Problems of its files."""
     model_type: str | None = None
     vocab_size: int | None = None
     num_tokens: int | None = None
@@ -128,10 +113,6 @@ class ModelFacts:
     num_layers: int | None = None
     labels: tuple[str, ...] = ()
     """Names of the classes of the model, in order; empty for LABEL_0, LABEL_1, ..."""
-    needs_code: bool = False
-    """Whether it contains Python code."""
-    lacks_decoder_start: bool = False
-    """Whether it has a decoder without a start token."""
     num_parameters: int | None = None
 
 
@@ -221,6 +202,12 @@ class QueuedRun:
         """Return the line that sets an option, or a note that no line does."""
         origin = self.loaded.origin.get(key, "default") if self.loaded is not None else "default"
         return f"{self.path} ({key} is not given)" if origin == "default" else origin
+
+    def finding(
+        self, code: str, level: Level, fact: str, why: str, line: str = "", remedy: str = "", *, key: str = ""
+    ) -> Finding:
+        """Return a finding about an option: `key`, or the one that the line sets."""
+        return Finding(code, level, fact, why, remedy, self.where(key or line.partition(":")[0]), line)
 
     @property
     def gpus(self) -> list[Mapping[str, Any]]:

@@ -28,17 +28,17 @@ def check_sources(setup: QueuedRun) -> Iterator[Finding]:
             why = "The machines of the run have no access to the hub: without the data in the cache, the run fails."
             line = f"paratune bundle {shlex.quote(str(setup.path))} -o bundle.tar"
             remedy = "on a machine with a network; the bundle contains the data set"
-            yield Finding("data_on_hub", "warning", fact, why, remedy, setup.where(key), line)
+            yield setup.finding("data_on_hub", "warning", fact, why, line, remedy, key=key)
         else:
-            yield Finding("data_on_hub", "note", fact, "The run downloads it at its start.", "", setup.where(key))
+            yield setup.finding("data_on_hub", "note", fact, "The run downloads it at its start.", key=key)
 
 
 def check_target(setup: QueuedRun) -> Iterator[Finding]:
     train = setup.data.split("train") if setup.data else None
     if train and train.label_counts_rows:
         fact = f"{train.source}: the target is the number of the row"
-        why, where = "The column of data.columns.label is an index, not a target.", setup.where("data.columns.label")
-        yield Finding("label_is_index", "problem", fact, why, "name the column of the target", where)
+        why, remedy = "The column of data.columns.label is an index, not a target.", "name the column of the target"
+        yield setup.finding("label_is_index", "problem", fact, why, remedy=remedy, key="data.columns.label")
 
 
 def check_missing(setup: QueuedRun) -> Iterator[Finding]:
@@ -48,25 +48,24 @@ def check_missing(setup: QueuedRun) -> Iterator[Finding]:
             continue
         listed = ", ".join(f"{count} without {key}" for key, count in missing.items())
         fact, why = f"{split.source}: {listed}", "With data.missing: refuse, training fails (exit code 3)."
-        where, line = setup.where("data.missing"), "data.missing: drop"
-        yield Finding("missing_values", "problem", fact, why, "or correct the file", where, line)
+        yield setup.finding("missing_values", "problem", fact, why, "data.missing: drop", "or correct the file")
 
 
 def check_labels(setup: QueuedRun) -> Iterator[Finding]:
     train = setup.data.split("train") if setup.data else None
-    where = setup.where("task.labels")
     absent = [name for name, count in (train.labels or {}).items() if count == 0] if train else []
     if train and absent:
         fact = f"{train.source}: no row has the label {listing(map(repr, absent))}"
         why = "The model learns nothing about it, and may still predict it."
-        yield Finding("label_absent", "warning", fact, why, "remove it from task.labels, or check the file", where)
+        remedy = "remove it from task.labels, or check the file"
+        yield setup.finding("label_absent", "warning", fact, why, remedy=remedy, key="task.labels")
     known, named = list(setup.model.labels) if setup.model else [], list(train.labels or {}) if train else []
     if known and known != named and sorted(map(str.lower, known)) == sorted(map(str.lower, named)):
         fact = f"{setup.model.name if setup.model else ''} was trained with classes {known}, and task.labels is {named}"
         why = "Its head is reused by class id: the weights of one class are used for another."
         by_lower = {name.lower(): name for name in named}
         line = f"task.labels: [{', '.join(by_lower[name.lower()] for name in known)}]"
-        yield Finding("label_order", "problem", fact, why, "", where, line)
+        yield setup.finding("label_order", "problem", fact, why, line)
     yield from _balance_findings(setup, train)
 
 
@@ -78,8 +77,7 @@ def _balance_findings(setup: QueuedRun, train: SplitFacts | None) -> Iterator[Fi
     if share > 1 - RARE:
         fact = f"{format_share(share)} of the training rows have the label {counts[0][0]!r}"
         why = "A constant prediction has this accuracy; the best model by accuracy may be one that learned nothing."
-        where, line = setup.where("evaluate.best"), "evaluate.best: f1_macro"
-        yield Finding("accuracy_of_rare", "warning", fact, why, "", where, line)
+        yield setup.finding("accuracy_of_rare", "warning", fact, why, "evaluate.best: f1_macro")
 
 
 def check_parts(setup: QueuedRun) -> Iterator[Finding]:
@@ -118,7 +116,7 @@ def check_lengths(setup: QueuedRun) -> Iterator[Finding]:
         return
     share = format_share(train.share_truncated)
     fact = f"{share} of the samples of train are longer than {data.max_length} tokens and are truncated"
-    where, limit = setup.where("data.max_length"), data.model_limit
+    limit = data.model_limit
     can_more = limit is not None and data.max_length is not None and limit > data.max_length
     length = min(limit or 0, -(-(train.p95_length or 0) // 8) * 8)  # kernels prefer multiples of 8
     line = f"data.max_length: {length}" if can_more else ""
@@ -126,7 +124,7 @@ def check_lengths(setup: QueuedRun) -> Iterator[Finding]:
     level: Level = "warning" if train.share_truncated > WARNING_SHARE and can_more else "note"
     remedy = f"the model has at most {limit} tokens; data.truncation_side selects the end that is cut"
     remedy = "" if can_more else remedy
-    yield Finding("truncated", level, fact, why, remedy, where, line)
+    yield setup.finding("truncated", level, fact, why, line, remedy, key="data.max_length")
 
 
 def check_amount(setup: QueuedRun) -> Iterator[Finding]:
@@ -139,4 +137,4 @@ def check_amount(setup: QueuedRun) -> Iterator[Finding]:
         why = "Each step uses all of them: an epoch is one step."
         key = "batch.global" if setup.config.batch.global_ is not None else "batch.per_device"
         line = f"{key}: {max(1, min(32, train.num_rows // 10))}"
-        yield Finding("batch_too_large", "warning", fact, why, "", setup.where(key), line)
+        yield setup.finding("batch_too_large", "warning", fact, why, line)

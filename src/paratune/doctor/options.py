@@ -28,9 +28,8 @@ def check_options(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding("config", "problem", problem.message, why, where=where, line=_corrected(problem.message))
     for line in imported_code(setup.loaded.values) if setup.loaded is not None else ():
         fact = f"training imports Python code that does not come with paratune: {line}"
-        where = setup.where(line.partition(":")[0])
         why = "It can do everything that you can do: read it first. doctor imports it only with --run-code."
-        yield Finding("own_code", "note", fact, why, where=where)
+        yield setup.finding("own_code", "note", fact, why, key=line.partition(":")[0])
 
 
 def same_rows(fact: str, part: str, other: str, where: str) -> Finding:
@@ -56,24 +55,24 @@ def _corrected(message: str) -> str:
 
 def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
     state, folder = setup.probes.run_state, setup.machine.out_folder
-    where = setup.where("run.name")
+    other_name = f"run.name: {folder.name}_2"
     if state == "finished":
         why = "Training does not overwrite it: the job would wait in the queue and then fail."
         if setup.start.is_elsewhere:
             why = "paratune launch does not change it, and submits nothing."
-        line = f"run.name: {folder.name}_2"
-        yield Finding("run_exists", "problem", f"{folder} contains a finished run", why, where=where, line=line)
+        yield setup.finding("run_exists", "problem", f"{folder} contains a finished run", why, other_name)
     elif state == "unfinished" and setup.start.is_elsewhere:
         fact = f"{folder} contains an unfinished run"
-        yield Finding("run_unfinished", "note", fact, "paratune launch continues it.", where=where)
+        yield setup.finding("run_unfinished", "note", fact, "paratune launch continues it.", key="run.name")
     elif state == "unfinished":
         why = "Without --resume training fails, after the job has waited in the queue."
         line = f"paratune train {shlex.quote(str(setup.path))} --resume"
-        yield Finding("run_unfinished", "warning", f"{folder} contains an unfinished run", why, where=where, line=line)
+        fact = f"{folder} contains an unfinished run"
+        yield setup.finding("run_unfinished", "warning", fact, why, line, key="run.name")
     elif state == "foreign":
         fact = f"{folder} contains files and is not a run folder"
         why = "Training does not write to a folder with files of other programs."
-        yield Finding("run_foreign", "problem", fact, why, where=where, line=f"run.name: {folder.name}_2")
+        yield setup.finding("run_foreign", "problem", fact, why, other_name)
     if setup.probes.damaged_checkpoint:
         fact = f"the newest checkpoint in {folder}, {setup.probes.damaged_checkpoint}, is incomplete"
         why = "--resume ignores it, and continues from the one before it, or from the first step."
@@ -86,8 +85,7 @@ def check_needed_extras(setup: QueuedRun) -> Iterator[Finding]:
     on_hub = [key for key, source in data_sources(setup.config.data) if source.startswith("hub:")]
     if on_hub and not setup.probes.is_installed("datasets"):
         fact, why = "extra hub is not installed", "The run ends before its first step."
-        line = "pip install 'paratune[hub]'"
-        yield Finding("extra_missing", "problem", fact, why, where=setup.where(on_hub[0]), line=line)
+        yield setup.finding("extra_missing", "problem", fact, why, "pip install 'paratune[hub]'", key=on_hub[0])
 
 
 def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
@@ -96,11 +94,10 @@ def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
         return
     why = "The machines of the run have no network: metrics wait for a server that never answers."
     if wandb is not None and wandb.mode == "online":
-        where, line = setup.where("trackers.wandb.mode"), "trackers.wandb.mode: offline"
-        yield Finding("tracker_online", "problem", "wandb is online", why, where=where, line=line)
+        yield setup.finding("tracker_online", "problem", "wandb is online", why, "trackers.wandb.mode: offline")
     if mlflow is not None and (mlflow.uri or "").startswith(("http://", "https://")):
-        where, line = setup.where("trackers.mlflow.uri"), "trackers.mlflow.uri: null"
-        yield Finding("tracker_online", "problem", f"mlflow uses the server {mlflow.uri}", why, where=where, line=line)
+        fact = f"mlflow uses the server {mlflow.uri}"
+        yield setup.finding("tracker_online", "problem", fact, why, "trackers.mlflow.uri: null")
 
 
 def check_steps(setup: QueuedRun) -> Iterator[Finding]:
@@ -111,15 +108,13 @@ def check_steps(setup: QueuedRun) -> Iterator[Finding]:
     config = setup.config
     if (config.train.warmup_steps or 0) >= steps:
         fact = f"train.warmup_steps is {config.train.warmup_steps}, and the run has {steps} steps"
-        why, line = "The learning rate never reaches its peak.", f"train.warmup_steps: {steps // 10}"
-        where = setup.where("train.warmup_steps")
-        yield Finding("warmup_too_long", "problem", fact, why, "", where, line)
+        why = "The learning rate never reaches its peak."
+        yield setup.finding("warmup_too_long", "problem", fact, why, f"train.warmup_steps: {steps // 10}")
     for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
         if section.steps is not None and section.steps > steps:
             fact = f"{name}.steps is {section.steps}, and the run has {steps} steps"
             why = f"Then {_NEVER[name]}; paratune train ends with exit code 2."
-            line = f"{name}.steps: {max(1, steps // 5)}"
-            yield Finding("never_due", "problem", fact, why, where=setup.where(f"{name}.steps"), line=line)
+            yield setup.finding("never_due", "problem", fact, why, f"{name}.steps: {max(1, steps // 5)}")
 
 
 def total_steps(setup: QueuedRun) -> int | None:

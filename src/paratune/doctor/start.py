@@ -97,7 +97,7 @@ def check_workers(setup: QueuedRun) -> Iterator[Finding]:
         fact = f"{num_processes} processes with {workers} loader workers each, and {format_number(cores)} cores"
         why = "The processes share cores, and steps wait for batches."
         line = f"data.num_workers: {max(0, int(cores // num_processes) - 1)}"
-        yield Finding("too_many_workers", "warning", fact, why, "", setup.where("data.num_workers"), line)
+        yield setup.finding("too_many_workers", "warning", fact, why, line)
 
 
 def needed_bytes(setup: QueuedRun, keep: int | None = None) -> int | None:
@@ -132,7 +132,7 @@ def check_room(setup: QueuedRun) -> Iterator[Finding]:
     remedy, line = "", "run.folder: FOLDER_WITH_MORE_SPACE"
     if keep is not None:
         remedy, line = "or choose another folder with run.folder", f"checkpoint.keep: {keep}"
-    yield Finding("checkpoint_room", "problem", fact, why, remedy, setup.where("run.folder"), line)
+    yield setup.finding("checkpoint_room", "problem", fact, why, line, remedy, key="run.folder")
 
 
 def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
@@ -143,10 +143,9 @@ def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
         return
     fact = f"the run folder {setup.machine.out_folder} is on a disk of this node ({storage['filesystem']})"
     why = "Other nodes cannot read it: after a requeue, the first node may be another one, without the checkpoints."
-    where, line = setup.where("run.folder"), "run.folder: FOLDER_THAT_ALL_NODES_SHARE"
     # On the file server itself, shared disks look local.
     level: Level = "warning" if setup.start.is_elsewhere else "problem"
-    yield Finding("run_folder_local", level, fact, why, "", where, line)
+    yield setup.finding("run_folder_local", level, fact, why, "run.folder: FOLDER_THAT_ALL_NODES_SHARE")
 
 
 @dataclass(frozen=True)
@@ -216,27 +215,26 @@ def check_driver(setup: QueuedRun) -> Iterator[Finding]:
     if built and known and known < built:
         fact = f"torch is built with CUDA {probes.torch_cuda}, and the driver supports CUDA {probes.driver_cuda}"
         why = "torch finds no GPU (`The NVIDIA driver on your system is too old`)."
-        build = build_for(known, _archs(setup))
-        line, remedy = (build.install, "or a newer driver") if build else ("", "a newer driver")
+        remedy, _, line = _repair(setup)
+        remedy = remedy or "or a newer driver"
         yield Finding("driver_old", "problem", fact, why, remedy, f"driver {probes.driver or 'n/a'}", line)
     elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
         fact = "torch is a build for CPUs, and there is an NVIDIA driver"
-        if build_for(NEWEST_CUDA, _archs(setup)) is None:
-            why = f"No build of torch has kernels for {_in_words(_archs(setup))}: the run uses the CPU."
-            yield Finding("torch_build", "note", fact, why, "", "torch")
-            return
         why = "The run uses the CPU, and the GPUs are idle."
-        yield Finding("torch_build", "problem", fact, why, *_other_build(setup))
+        level: Level = "note" if build_for(NEWEST_CUDA, _archs(setup)) is None else "problem"
+        yield Finding("torch_build", level, fact, why, *_repair(setup))
 
 
-def _other_build(setup: QueuedRun) -> tuple[str, str, str]:
-    """Return remedy, place and line of a finding: another build of torch, or first a newer driver or GPU."""
-    numbers = _archs(setup)
-    current = build_for(_major(setup.probes.driver_cuda) or NEWEST_CUDA, numbers)
-    best = build_for(NEWEST_CUDA, numbers)
+def _repair(setup: QueuedRun) -> tuple[str, str, str]:
+    """Return remedy, place and line of a finding: another build of torch, or first a newer driver or other GPUs."""
+    numbers, driver = _archs(setup), setup.probes.driver_cuda
+    current, best = build_for(_major(driver) or NEWEST_CUDA, numbers), build_for(NEWEST_CUDA, numbers)
+    kinds = ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
     if best is None:
-        return f"another GPU: no build of torch has kernels for {_in_words(numbers)}", "torch", ""
-    later = f"a newer driver, because this one supports CUDA {setup.probes.driver_cuda}, and then {best.install}"
+        return f"another GPU: no build of torch has kernels for {kinds}", "torch", ""
+    if not all(has_kernels(best.archs, number) for number in numbers):
+        return f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", "torch", ""
+    later = f"a newer driver, because this one supports CUDA {driver}, and then {best.install}"
     if current is None:
         return later, "torch", ""
     return f"or {later}" if current.last_torch else "", "torch", current.install
@@ -246,10 +244,6 @@ def _archs(setup: QueuedRun) -> list[int]:
     """Return the architectures of the GPUs of torch, or if it finds none, those of the driver."""
     known = [gpu["capability"] for gpu in setup.gpus if gpu["capability"] is not None]
     return [_arch(capability) for capability in known or setup.probes.capabilities]
-
-
-def _in_words(numbers: Collection[int]) -> str:
-    return ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
 
 
 def check_kernels(setup: QueuedRun) -> Iterator[Finding]:
@@ -262,13 +256,7 @@ def check_kernels(setup: QueuedRun) -> Iterator[Finding]:
             continue
         fact = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
         why = "The first operation ends with `no kernel image is available for execution on the device`."
-        remedy, where, line = _other_build(setup)
-        numbers = _archs(setup)
-        build = build_for(NEWEST_CUDA, numbers)
-        if build is not None and any(not has_kernels(build.archs, arch) for arch in numbers):
-            kinds = _in_words(numbers)
-            remedy, line = f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", ""
-        yield Finding("gpu_kernels", "problem", fact, why, remedy, where, line)
+        yield Finding("gpu_kernels", "problem", fact, why, *_repair(setup))
         return
 
 

@@ -10,8 +10,7 @@ from explained import save_tiny
 from raised import check_logged, raises_code
 
 from paratune.commands.compress import compress, quantize
-from paratune.commands.explain import explain
-from paratune.commands.feedback import feedback
+from paratune.commands.explain import explain, feedback
 from paratune.commands.infer import evaluate, predict
 from paratune.commands.serve import serve
 from paratune.errors import ConfigError
@@ -36,7 +35,7 @@ def record(folder: Path, comparison: dict[str, Any] | None) -> Path:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
     places = ("api.evaluate", "api.predict", *(f"commands.{name}" for name in
-              ("explain", "feedback", "compress", "serve")))  # fmt: skip
+              ("explain", "compress", "serve")))  # fmt: skip
     for place in places:
         monkeypatch.setattr(f"paratune.{place}.set_up_logging", lambda **_: None)
     (tmp_path / "x.csv").write_text("text,label\ngood film,1\nbad film,2\n")
@@ -68,7 +67,7 @@ COMMANDS: dict[str, Callable[[Path, str, Path, pytest.MonkeyPatch], object]] = {
     "explain": lambda model, data, *_: explain(str(model), input=data, rows="0", method=("occlusion",), device="cpu"),
     "feedback": refused(feedback, "feedback.no_run"),
     "quantize": lambda model, data, out, _: quantize(str(model), to="bf16", out=out.with_suffix(""), data=data),
-    "compress": refused(compress, "run.not_a_run"),
+    "compress": refused(compress, "run.not_found"),
     "serve": stopped_serve,
 }
 

@@ -84,7 +84,7 @@ def test_wrong_input_is_refused(run: Path, tmp_path: Path):
         command.compress(run, split="validation")
     with raises_code("cli.out_of_range"):
         command.compress(run, batch_size=0)
-    with raises_code("run.not_a_run"):
+    with raises_code("run.not_found"):
         command.compress(tmp_path)
     (run / "summary.json").unlink()
     with raises_code("run.not_finished"):

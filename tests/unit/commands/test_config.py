@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.commands.config import schema, show
-from paratune.commands.config import init
+from paratune.commands.config import init, schema, show
 from paratune.config.load import load_config
 from paratune.errors import EXIT_OK
 
@@ -66,7 +65,7 @@ def test_init_from_data_writes_a_short_file_that_loads(tmp_path: Path, monkeypat
 
     shown = json.loads(capsys.readouterr().out)
     assert shown["task"] == "classification"
-    assert len(Path("my.yaml").read_text().splitlines()) <= 20
+    assert len(Path("my.yaml").read_text().splitlines()) <= 24
     config = load_config(Path("my.yaml")).config
     assert config.task.labels == ["bad", "good"]
     assert (config.data.columns.text, config.data.columns.label) == ("review", "sentiment")

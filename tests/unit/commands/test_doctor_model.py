@@ -11,8 +11,10 @@ from looping import tiny_run_config
 from tiny import tiny_model
 
 from paratune.commands.doctor_model import model_facts
+from paratune.doctor.facts import MachineFacts, QueuedRun
 
 Change = Callable[[Path], Any]
+SETUP = QueuedRun(MachineFacts({}, {}, Path(), Path(), {}), Path("c.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +82,23 @@ DAMAGED: dict[str, tuple[str, Change]] = {
 }  # fmt: skip
 
 
+def problems(facts: Any) -> dict[str, str]:
+    return {finding.code: finding.fact for finding in facts.findings}
+
+
 def facts_of(good: Path, folder: Path, change: Change, **model: Any) -> Any:
     for path in good.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     change(folder)
     config = tiny_run_config(None)
     section = type(config.model).model_validate({"name": str(folder), **model})
-    return model_facts(config.model_copy(update={"model": section}), {})
+    return model_facts(config.model_copy(update={"model": section}), SETUP)
 
 
 @pytest.mark.parametrize(("name", "change"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_is_named(good: Path, tmp_path: Path, name: str, change: Change):
     facts, tokenizer, limit = facts_of(good, tmp_path, change)
-    assert name in dict(facts.damaged)
+    assert any(f"/{name} " in finding.fact for finding in facts.findings if finding.code == "model_damaged")
     assert (tokenizer, limit) == (None, None)
 
 
@@ -109,7 +115,7 @@ def test_a_damaged_file_is_named(good: Path, tmp_path: Path, name: str, change: 
     ],
 )
 def test_a_missing_file_is_named(good: Path, tmp_path: Path, name: str, change: Change):
-    assert facts_of(good, tmp_path, change)[0].missing == (name,)
+    assert problems(facts_of(good, tmp_path, change)[0])["model_incomplete"] == f"{tmp_path} lacks {name}"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +132,8 @@ def test_a_missing_file_is_named(good: Path, tmp_path: Path, name: str, change: 
 )  # fmt: skip
 def test_a_tokenizer_that_cannot_be_used_is_named(good: Path, tmp_path: Path, change: Change, part: str):
     facts, tokenizer, _ = facts_of(good, tmp_path, change)
-    assert facts.damaged == ()
-    assert part in facts.tokenizer_error
+    assert [finding.code for finding in facts.findings] == ["tokenizer_unusable"]
+    assert part in facts.findings[0].fact
     assert tokenizer is None
 
 
@@ -144,13 +150,14 @@ def test_a_tokenizer_that_cannot_be_used_is_named(good: Path, tmp_path: Path, ch
 )
 def test_overrides_without_a_model_are_damage(good: Path, tmp_path: Path, overrides: dict[str, Any]):
     facts, _, _ = facts_of(good, tmp_path, lambda model: None, from_scratch=True, overrides=overrides)
-    assert [name for name, _ in facts.damaged] == ["config.json"]
+    assert [finding.code for finding in facts.findings] == ["model_damaged"]
+    assert "config.json" in facts.findings[0].fact
     assert facts.num_parameters is None
 
 
 def test_the_weights_of_a_whole_model_are_counted(good: Path, tmp_path: Path):
     facts, tokenizer, limit = facts_of(good, tmp_path, lambda model: None)
-    assert (facts.damaged, facts.missing, limit) == ((), (), 64)
+    assert (facts.findings, limit) == ((), 64)
     assert facts.num_parameters == sum(weight.numel() for weight in tiny_model().parameters())
     assert tokenizer is not None
 
@@ -160,7 +167,7 @@ def test_a_name_that_no_file_can_have_is_not_found(good: Path, name: str):
     config = tiny_run_config(None)
     for update in ({"name": name}, {"name": str(good), "tokenizer": name}):
         facts, tokenizer, _ = model_facts(
-            config.model_copy(update={"model": config.model.model_copy(update=update)}), {}
+            config.model_copy(update={"model": config.model.model_copy(update=update)}), SETUP
         )
-        assert facts.error is not None or not facts.has_tokenizer
+        assert set(problems(facts)) in ({"model_absent"}, {"tokenizer_absent"})
         assert tokenizer is None

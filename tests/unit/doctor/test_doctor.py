@@ -107,9 +107,9 @@ def test_the_page_lists_every_code():
     tables = page.partition("## Findings about a machine")[2]  # before it is the table of the fields of a finding
     documented = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
     folder = Path(doctor.__file__).parent
-    files = [*folder.glob("*.py"), folder.parent / "commands" / "doctor_run.py"]
+    files = [*folder.glob("*.py"), *(folder.parent / "commands").glob("doctor_*.py")]
     sources = "".join(path.read_text() for path in files)
-    used = set(re.findall(r'(?:Finding\(\s*|_problem\(|code, fact = )"(\w+)"', sources))
+    used = set(re.findall(r'(?:[Ff]inding|_problem)\(\s*(?:setup, )?"(\w+)"', sources))
     used |= {"run_disk", "cache_disk", "data_column"}
     # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
     elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}

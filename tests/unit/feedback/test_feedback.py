@@ -12,7 +12,7 @@ from explained import save_tiny
 from pyarrow import parquet
 from raised import raises_code
 
-from paratune.commands import feedback as command
+from paratune.commands import explain as command
 from paratune.errors import EXIT_OK
 from paratune.explain.rows import CharRange
 from paratune.feedback.feedback import (
