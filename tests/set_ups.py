@@ -266,11 +266,12 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
             "ram_bytes": 2**37,
             "ram_limit_bytes": None,
             "gpus": [],
+            "gpu_driver": None,
+            "storage": STORAGE,
             "python": "3.11.7",
         },
         environ={"HF_HUB_CACHE": str(folder.parent / "hub")},
         versions={"paratune": "0.1.0", "torch": "2.13.0"},
-        probes={"run_storage": STORAGE},
     )
     set_up.csv("train.csv", rows(80))
     set_up.csv("validation.csv", rows(20, first=1000))
@@ -291,8 +292,8 @@ def with_gpus(set_up: SetUp, count: int, gpu: dict[str, Any] = GPU) -> SetUp:
     set_up.node["gpus"] = [dict(gpu) for _ in range(count)]
     set_up.nproc = count
     set_up.set("strategy.kind", "ddp" if count > 1 else "single")
+    set_up.node["gpu_driver"] = "580.82.07"
     set_up.probes |= {
-        "driver": "580.82.07",
         "driver_cuda": "13.0",
         "torch_cuda": "13.0",
         "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),

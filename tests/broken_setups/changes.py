@@ -30,7 +30,8 @@ def with_probes(gpus=0, **values):
     def change(set_up):
         if gpus:
             with_gpus(set_up, gpus)
-        set_up.probes |= values
+        set_up.node["gpu_driver"] = values.get("driver", set_up.node["gpu_driver"])
+        set_up.probes |= {name: value for name, value in values.items() if name != "driver"}
 
     return change
 

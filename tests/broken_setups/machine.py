@@ -10,7 +10,7 @@ def mixed_gpus(set_up):
 
 
 def small_disk(set_up):
-    set_up.probes["run_storage"] = {**STORAGE, "free_bytes": 3_000_000}
+    set_up.node["storage"] = {**STORAGE, "free_bytes": 3_000_000}
     edit_json(set_up.model / "config.json")
     set_up.set("checkpoint", {"keep": 20})
 
@@ -19,8 +19,8 @@ CASES = [
     Case(
         "run_folder_local",
         "checkpoints on /tmp of the first node were lost after the requeue",
-        lambda s: (in_slurm(s, nodes=2), s.probes.update(run_storage={**STORAGE, "filesystem": "ext4", "kind": "ssd"})),
-        after=lambda s: s.probes.update(run_storage=STORAGE),
+        lambda s: (in_slurm(s, nodes=2), s.node.update(storage={**STORAGE, "filesystem": "ext4", "kind": "ssd"})),
+        after=lambda s: s.node.update(storage=STORAGE),
     ),
     Case(
         "checkpoint_room",
@@ -45,7 +45,7 @@ CASES = [
         "a driver for CUDA 11, which no current torch supports",
         with_probes(gpus=1, driver="470.1", driver_cuda="11.4"),
         line="",
-        after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0"),
+        after=lambda s: s.probes.update(driver_cuda="13.0"),
     ),
     Case(
         "torch_build",
@@ -58,7 +58,7 @@ CASES = [
         "a CPU build, and a driver for CUDA 11, with which no other build runs",
         with_probes(driver="470.1", driver_cuda="11.4"),
         line="",
-        after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0", torch_cuda="13.0"),
+        after=lambda s: s.probes.update(driver_cuda="13.0", torch_cuda="13.0"),
     ),
     Case(
         "torch_build",
@@ -83,7 +83,7 @@ CASES = [
         "a Blackwell with a driver for CUDA 12, and cu126; the driver does not support cu130",
         lambda s: (
             with_gpus(s, 1, {**GPU, "name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}),
-            s.probes.update(WHEELS["cu126"], driver="570.1", driver_cuda="12.8"),
+            s.probes.update(WHEELS["cu126"], driver_cuda="12.8"),
         ),
         line="pip install --force-reinstall 'torch==2.11.*' --index-url https://download.pytorch.org/whl/cu128",
     ),

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
 from paratune.base.stop_signals import STOP_SIGNALS
@@ -179,7 +179,9 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
             if process.stderr is not None:
                 process.stderr.close()
         output.seek(0)
-        document = _last_document(output.read())
+        lines, document = output.read().strip().splitlines(), None
+    with suppress(ValueError, IndexError):
+        document = json.loads(lines[-1])
     if code in results and not (isinstance(document, dict) and "errors" in document):
         return document
     if is_interrupted and code != EXIT_STOPPED:
@@ -200,14 +202,6 @@ def _show_stderr(process: "subprocess.Popen[str]") -> bool:
         except KeyboardInterrupt:
             is_interrupted = True
             process.send_signal(signal.SIGINT)
-
-
-def _last_document(text: str) -> Any:
-    lines = text.strip().splitlines()
-    try:
-        return json.loads(lines[-1]) if lines else None
-    except ValueError:
-        return None
 
 
 def _error(arguments: Sequence[str], code: int, document: Any) -> ParatuneError:

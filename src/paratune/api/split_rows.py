@@ -1,8 +1,7 @@
 """The rows of a split of a finished run, read again from its data files."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paratune.errors import CheckpointError
 from paratune.records import predictions_file, read_run
@@ -34,7 +33,9 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
         message = f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder), split=split)
     data = read_run(folder)["config"]["data"]
-    files = _files_of(data, split)
+    named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
+    option = named or data.get(split) or data["train"]  # from which it was cut
+    files = [option] if isinstance(option, str) else list(option)
     admit_data(folder)
     path = folder / predictions_file(split)
     try:
@@ -64,10 +65,3 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
         message = f"the files of {split} of {folder} do not fit together: {error}; name one file with these rows"
         raise CheckpointError(message, code="run.several_files", target=str(folder), split=split) from error
     return f"{split} of {folder}", rows.take(pa.array(np.argsort(np.concatenate(order))))
-
-
-def _files_of(data: Mapping[str, Any], split: str) -> list[str]:
-    """Return the files of a split: its own, or those of the training data, from which it was cut."""
-    named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
-    option = named or data.get(split) or data["train"]
-    return [option] if isinstance(option, str) else list(option)

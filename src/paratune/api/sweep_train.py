@@ -163,7 +163,9 @@ class _Trainer:
         ended = record.cell(cell.name)
         score = validation_score(self.matrix.folder, ended)
         shown = "" if score is None else f": {ended.metric} {score:.4f} on validation"
-        _log(f"{number} {_end_note(ended)}{shown}")
+        took = format_duration(replace(ended, attempts=ended.attempts[-1:]).took_s)
+        reason = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
+        _log(f"{number} {ended.state} after {took}{reason}{shown}")
         return record
 
     def compress(self, record: SweepRecord, names: Collection[str]) -> tuple[str, ...]:
@@ -300,9 +302,3 @@ def _is_open(verdict: Verdict, until: str) -> bool:
 
 def _log(text: str) -> None:
     log.info("%s", plain(text))
-
-
-def _end_note(cell: CellRecord) -> str:
-    took = format_duration(replace(cell, attempts=cell.attempts[-1:]).took_s)
-    reason = (cell.reason or "").splitlines()
-    return f"{cell.state} after {took}{f': {reason[0]}' if reason else ''}"

@@ -20,7 +20,6 @@ from rich.text import Text
 from paratune import __version__
 from paratune.base.system_errors import forward_error, system_error
 from paratune.commands import COMMANDS, EXAMPLES, PLACES
-from paratune.commands.options import shown_default
 from paratune.errors import EXIT_FAILED, EXIT_OK, Fault, LaunchError, ParatuneError
 
 
@@ -55,7 +54,9 @@ app = App(
     help="Train, measure, resume and compare BERT-family models on one device or many, from one file.",
     version=__version__,
     help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=shown_default),
+    default_parameter=Parameter(
+        negative=(), show_default=lambda value: None if value in (None, ()) or value is False else str(value)
+    ),
     error_formatter=lambda error: Text(usage_error(error)),
 )
 for _name, _summary in COMMANDS.items():

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from paratune.api.apply import allow_source
 from paratune.base.text import plain
-from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn
+from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn, check_output
 from paratune.config.own_code import imported_code
 from paratune.config.plain import yaml_lines
 from paratune.console import print_json
@@ -93,8 +93,7 @@ def init(
         model: model folder or hub name
         run_code: read data sets of Python code (code:...)
     """
-    if path.exists():
-        write_new(path, "")  # refuses it, before the data is read
+    check_output(path, option="PATH")
     if train is None:
         message = "name the training data: paratune config init my.yaml --train reviews.csv"
         raise ConfigError(message, code="cli.argument_missing", option="--train")
@@ -108,7 +107,7 @@ def init(
         model,
     )
     content = _checked_text(guess, path)
-    write_new(path, content)
+    path.write_text(content, encoding="utf-8")
     if json:
         print_json({"path": str(path), "task": guess.kind, "config": guess.values, "reasons": guess.reasons})
         return EXIT_OK
@@ -243,6 +242,8 @@ def from_trainer(
     from paratune.config.trainer.convert import check_text, convert
     from paratune.config.trainer.settings import read_settings
 
+    if output is not None:
+        check_output(output)
     named = {
         "task": task,
         "task.labels": [word.strip() for word in labels.split(",")] if labels is not None else None,
@@ -258,7 +259,7 @@ def from_trainer(
     content = conversion.text(file.name)
     check_text(content, str(file))
     if output is not None:
-        write_new(output, content)
+        output.write_text(content, encoding="utf-8")
     blank = [key for key, comment in conversion.comments.items() if comment.startswith(FILL_IN)]
     if json:
         lists = {
@@ -281,18 +282,3 @@ def from_trainer(
         lines.append(f"written: {output}; check it, then: paratune data {output}")
     print("\n".join(map(plain, lines)), file=sys.stderr)  # noqa: T201 - stdout may be the file
     return EXIT_OK
-
-
-def write_new(path: Path, text: str) -> None:
-    """Write a file that must not exist yet."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise ConfigError(
-            f"{path} exists and was not touched; name another file", code="output.exists", path=path
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}", code="output.not_writable", path=path
-        ) from error

@@ -17,7 +17,7 @@ def data(
         figures: folder for figures: .svg, and one page with all of them
         run_code: also read data sets of Python code that CONFIG names (code:...), and import the code of its model
     """
-    from paratune.commands.data_figures import check_kind, draw_figures, read_splits, readable
+    from paratune.commands.data_figures import check_kind, data_view, read_splits, readable
     from paratune.config.load import load_config
     from paratune.reports.output import MARKER, PAGE, check_folder
 
@@ -31,6 +31,7 @@ def data(
     with stdout_for_results():
         from paratune.data.columns import num_lacking
         from paratune.data.describe import describe, render
+        from paratune.reports.data import write_figures
 
         recipe, splits, max_length = read_splits(options)
     description = describe(splits, options.task, options.data.columns, max_length=max_length)
@@ -46,7 +47,11 @@ def data(
         )
     if figures is not None:
         with Display(speaks=True).bar("draw", 1):
-            description["figures"] = draw_figures(loaded, options, labelled, max_length, figures)
+            sources = " + ".join(dict.fromkeys(split.source for split in labelled.values()))
+            rows = ", ".join(f"{split.num_rows:,} {name}" for name, split in labelled.items())
+            view, title = data_view(options, labelled, max_length), f"Data of {loaded.config.run.name}"
+            about = f"{sources}; rows: {rows}."
+            description["figures"] = write_figures(figures, view, title=title, about=about)
     if json:
         print_json(description)
     else:

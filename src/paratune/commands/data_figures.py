@@ -1,7 +1,6 @@
-"""Reads the data of a configuration, for `paratune data`, and draws it, for `--figures`."""
+"""Reads the data of a configuration, for `paratune data`, and what `--figures` draws of it."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from paratune.config.sections import Config, Data, data_sources, text_columns
 from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
-from paratune.reports.data import MAX_GROUPS, DataView, write_figures
+from paratune.reports.data import MAX_GROUPS, DataView
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""
@@ -138,14 +137,3 @@ def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
             recipe.load_splits(data, tokenizing) | load_extra_splits(recipe, data, tokenizing),
             tokenizing.max_length,
         )
-
-
-def draw_figures(
-    loaded: LoadedConfig, config: Config, splits: Mapping[str, Any], max_length: int, folder: Path
-) -> list[dict[str, Any]]:
-    """Write the figures, and return their entries of the description; `config` is from `readable`."""
-    view = data_view(config, splits, max_length)
-    rows = ", ".join(f"{count:,} {name}" for name, count in view.splits.items())
-    sources = " + ".join(dict.fromkeys(split.source for split in splits.values()))
-    title = f"Data of {loaded.config.run.name}"
-    return write_figures(folder, view, title=title, about=f"{sources}; rows: {rows}.")

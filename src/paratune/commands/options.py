@@ -60,11 +60,6 @@ def command(function: Callable[..., Any], show: Callable[[Any, bool], int]) -> C
     return run
 
 
-def shown_default(value: Any) -> str | None:
-    """Return a default as `--help` shows it; None when the option is not set by default."""
-    return None if value in (None, ()) or value is False else str(value)
-
-
 def require_some(names: Sequence[object], kinds: str) -> None:
     """Raise a `ConfigError` when a command line names nothing."""
     if not names:
@@ -72,13 +67,13 @@ def require_some(names: Sequence[object], kinds: str) -> None:
 
 
 def check_output(
-    path: Path, *, option: str = "--output", overwrite: bool = False, suffixes: Sequence[str] = ()
+    path: Path, *, option: str = "--output", overwrite: bool | None = None, suffixes: Sequence[str] = ()
 ) -> None:
     """Raise a `ConfigError` for a file that cannot be written, before the work that makes its content.
 
     Args:
         option: Option that names the file.
-        overwrite: Whether an existing file is replaced.
+        overwrite: Whether an existing file is replaced; None for a command without --overwrite.
         suffixes: Allowed suffixes; all, if there are none.
     """
     if suffixes and path.suffix not in suffixes:
@@ -86,7 +81,7 @@ def check_output(
     if path.is_dir():
         raise option_error(option, path, "it is a folder; name a file in it", code="output.not_a_file")
     if path.exists() and not overwrite:
-        message = f"{path} exists; choose another {option}, or use --overwrite"
+        message = f"{path} exists; choose another {option}{'' if overwrite is None else ', or use --overwrite'}"
         raise ConfigError(message, code="output.exists", path=path)
     if not path.parent.is_dir():
         raise option_error(option, path, f"{path.parent} is not a folder; create it first", code="output.no_folder")

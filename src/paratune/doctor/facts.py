@@ -56,9 +56,6 @@ class MachineFacts:
     """Cores in the CPU affinity of this process, before the quota of a container; None if unknown."""
 
 
-Check = Callable[[MachineFacts], Iterable[Finding]]
-
-
 @dataclass(frozen=True)
 class SplitFacts:
     """Facts about a split."""
@@ -146,8 +143,6 @@ class Start:
 class Probes:
     """Facts from tools and the system; None if unknown."""
 
-    driver: str | None = None
-    """Version of NVIDIA's driver."""
     driver_cuda: str | None = None
     """Newest CUDA version of the driver, from the heading of nvidia-smi."""
     capabilities: tuple[str, ...] = ()
@@ -160,8 +155,6 @@ class Probes:
     """Bytes of each GPU that other processes use."""
     is_installed: Callable[[str], bool] = is_installed
     """Whether an optional package is installed."""
-    run_storage: Mapping[str, Any] = field(default_factory=dict)
-    """`hardware.describe_storage` of the run folder."""
     run_state: str | None = None
     """State of the run folder: finished, unfinished or foreign; None if it is new."""
     damaged_checkpoint: str | None = None
@@ -234,4 +227,5 @@ def has_bf16(gpu: Mapping[str, Any]) -> bool | None:
     return known.pop() if len(known) == 1 else None
 
 
+Check = Callable[[MachineFacts], Iterable[Finding]]
 SetupCheck = Callable[[QueuedRun], Iterable[Finding]]

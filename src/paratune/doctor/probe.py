@@ -1,7 +1,6 @@
 """Collects facts for the checks of a run from tools and the system; any of them may be missing."""
 
 import re
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,13 +15,28 @@ from paratune.records.run_folder import folder_state
 
 def gather(machine: MachineFacts, damaged_checkpoint: str | None = None) -> Probes:
     """Return all facts of `Probes`."""
+    facts: dict[str, Any] = {}
+    if machine.node["gpus"] is not None:
+        import torch
+
+        archs = tuple(torch.cuda.get_arch_list()) if machine.node["gpus"] else ()
+        facts = {"torch_cuda": torch.version.cuda, "torch_archs": archs}
+    used = _from_nvidia_smi("--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
+    # A separate query: drivers of series 470 reject queries with compute_cap (candle#733).
+    capabilities = parse_capabilities(_from_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader"))
     return Probes(
-        **_nvidia_facts(machine.environ),
-        **_torch_facts(machine),
-        run_storage=hardware.describe_storage(machine.out_folder),
+        **facts,
+        driver_cuda=parse_driver_cuda(_from_nvidia_smi()),
+        capabilities=capabilities,
+        # nvidia-smi numbers all GPUs of the machine, torch only those in CUDA_VISIBLE_DEVICES.
+        gpu_processes={} if machine.environ.get("CUDA_VISIBLE_DEVICES") else parse_gpu_rows(used),
         run_state=folder_state(machine.out_folder),
         damaged_checkpoint=damaged_checkpoint,
     )
+
+
+def _from_nvidia_smi(*options: str) -> str:
+    return hardware.command_output("nvidia-smi", *options) or ""
 
 
 def start_of(config: Config | None, environ: Mapping[str, str], num_processes: int | None) -> Start:
@@ -54,26 +68,6 @@ def _tasks_per_node(environ: Mapping[str, str], nodes: int) -> int:
     return max(1, (parse_count(environ.get("SLURM_NTASKS")) or nodes) // nodes)
 
 
-def _nvidia_facts(environ: Mapping[str, str]) -> dict[str, Any]:
-    if shutil.which("nvidia-smi") is None:
-        return {}
-    heading = hardware.command_output("nvidia-smi") or ""
-    rows = hardware.command_output(
-        "nvidia-smi", "--query-gpu=index,driver_version,memory.used", "--format=csv,noheader,nounits"
-    )
-    used, driver = parse_gpu_rows(rows or "")
-    return {
-        "driver": driver,
-        "driver_cuda": parse_driver_cuda(heading),
-        # A separate query: drivers of series 470 reject queries with compute_cap (candle#733).
-        "capabilities": parse_capabilities(
-            hardware.command_output("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
-        ),
-        # nvidia-smi numbers all GPUs of the machine, torch only those in CUDA_VISIBLE_DEVICES.
-        "gpu_processes": {} if environ.get("CUDA_VISIBLE_DEVICES") else used,
-    }
-
-
 def parse_driver_cuda(heading: str) -> str | None:
     """Return the newest CUDA version of a driver from the output of `nvidia-smi`; None for N/A.
 
@@ -83,29 +77,11 @@ def parse_driver_cuda(heading: str) -> str | None:
     return match[1] if match else None
 
 
-def parse_gpu_rows(text: str) -> tuple[dict[int, int], str | None]:
-    """Return the bytes in use on each GPU, and the driver, from `index, driver_version, memory.used` (MiB) rows."""
-    used, driver = {}, None
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 3 and cells[0].isdigit():
-            driver = cells[1]
-            if cells[2].isdigit():
-                used[int(cells[0])] = int(cells[2]) * MIB
-    return used, driver
+def parse_gpu_rows(text: str) -> dict[int, int]:
+    """Return the bytes in use on each GPU, from rows of `index, memory.used` (MiB)."""
+    return {int(match[1]): int(match[2]) * MIB for match in re.finditer(r"(?m)^\s*(\d+), *(\d+)\s*$", text)}
 
 
 def parse_capabilities(text: str) -> tuple[str, ...]:
     """Return the known compute capabilities of GPUs, from rows of `compute_cap`."""
     return tuple(line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\d+\.\d\s*", line))
-
-
-def _torch_facts(machine: MachineFacts) -> dict[str, Any]:
-    if machine.node["gpus"] is None:
-        return {}
-    import torch
-
-    return {
-        "torch_cuda": torch.version.cuda,
-        "torch_archs": tuple(torch.cuda.get_arch_list()) if machine.node["gpus"] else (),
-    }

@@ -120,7 +120,7 @@ def needed_bytes(setup: QueuedRun, keep: int | None = None) -> int | None:
 
 
 def check_room(setup: QueuedRun) -> Iterator[Finding]:
-    needed, free = needed_bytes(setup), setup.probes.run_storage.get("free_bytes")
+    needed, free = needed_bytes(setup), setup.machine.node["storage"]["free_bytes"]
     if needed is None or free is None or needed <= free:
         return
     fact = (
@@ -137,7 +137,7 @@ def check_room(setup: QueuedRun) -> Iterator[Finding]:
 
 def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
     """Check whether all nodes can read the run folder."""
-    storage = setup.probes.run_storage
+    storage = setup.machine.node["storage"]
     is_local = storage.get("kind") in ("memory", "nvme", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS
     if not is_local or (setup.start.num_nodes < 2 and not setup.start.is_elsewhere):
         return
@@ -207,7 +207,7 @@ def build_for(cuda: int, numbers: Sequence[int]) -> Build | None:
 
 
 def check_driver(setup: QueuedRun) -> Iterator[Finding]:
-    probes = setup.probes
+    probes, driver = setup.probes, setup.machine.node["gpu_driver"]
     built, known = _major(probes.torch_cuda), _major(probes.driver_cuda)
     if setup.start.is_elsewhere:
         return
@@ -217,8 +217,8 @@ def check_driver(setup: QueuedRun) -> Iterator[Finding]:
         why = "torch finds no GPU (`The NVIDIA driver on your system is too old`)."
         remedy, _, line = _repair(setup)
         remedy = remedy or "or a newer driver"
-        yield Finding("driver_old", "problem", fact, why, remedy, f"driver {probes.driver or 'n/a'}", line)
-    elif probes.torch_cuda is None and probes.driver is not None and setup.config.device != "cpu":
+        yield Finding("driver_old", "problem", fact, why, remedy, f"driver {driver or 'n/a'}", line)
+    elif probes.torch_cuda is None and driver is not None and setup.config.device != "cpu":
         fact = "torch is a build for CPUs, and there is an NVIDIA driver"
         why = "The run uses the CPU, and the GPUs are idle."
         level: Level = "note" if build_for(NEWEST_CUDA, _archs(setup)) is None else "problem"

@@ -25,7 +25,7 @@ def test_init_overwrites_no_file_and_needs_data(written: Path, tmp_path: Path):
     with raises_code("output.exists"):
         init(written, train="reviews.csv")
     assert written.read_text() == before
-    with raises_code("output.not_writable"):
+    with raises_code("output.no_folder"):
         init(tmp_path / "nowhere" / "mine.yaml", train=str(tmp_path / "reviews.csv"))
     with raises_code("cli.argument_missing", "--train"):
         init(tmp_path / "other.yaml")

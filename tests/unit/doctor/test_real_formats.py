@@ -25,10 +25,10 @@ def test_the_newest_cuda_of_a_driver(heading):
 
 
 def test_rows_of_gpus():
-    # --query-gpu=index,driver_version,memory.used --format=csv,noheader,nounits; a GB10 reports no memory.
-    text = "0, 550.54.15, 4\n1, 550.54.15, 71233\n2, 550.54.15, [N/A]\n"
-    assert probe.parse_gpu_rows(text) == ({0: 4 * 2**20, 1: 71233 * 2**20}, "550.54.15")
-    assert probe.parse_gpu_rows("No devices were found\n") == ({}, None)
+    # --query-gpu=index,memory.used --format=csv,noheader,nounits; a GB10 reports no memory.
+    text = "0, 4\n1, 71233\n2, [N/A]\n"
+    assert probe.parse_gpu_rows(text) == {0: 4 * 2**20, 1: 71233 * 2**20}
+    assert probe.parse_gpu_rows("No devices were found\n") == {}
 
 
 def test_rows_of_compute_capabilities():
