@@ -45,7 +45,7 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
     if folder is None:
         return replace(facts, findings=tuple(findings)), None, None
     about, missing, damaged, weights = _inspect(folder, model)
-    needs_code, labels = "auto_map" in about, about.get("id2label") or {}
+    labels = about.get("id2label") or {}
     names = tuple(str(labels[key]) for key in sorted(labels, key=int))
     facts = replace(
         facts,
@@ -57,7 +57,7 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
     if weights and not (damaged or missing or model.from_scratch or model.keep_layers):
         facts = replace(facts, num_parameters=sum(_num_values(path) for path in weights))
     # Python code of a model is not run; other findings have the reason where files are missing.
-    if not (needs_code or missing or damaged):
+    if not ("auto_map" in about or missing or damaged):
         try:
             count = _count(_local(model, folder))
             facts = replace(facts, num_parameters=count) if model.from_scratch else facts
@@ -91,16 +91,21 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
         elif tokenizer_error is not None:
             why = "Without it every word would be unknown."
             findings.append(_problem(setup, "tokenizer_unusable", tokenizer_error, why, "", "copy it again"))
-    if needs_code and not setup.config.model.trust_remote_code:
+    findings += _code_findings(setup, model, about)
+    return replace(facts, findings=tuple(findings)), tokenizer, limit
+
+
+def _code_findings(setup: QueuedRun, model: ModelOptions, about: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the findings about the content of config.json."""
+    if "auto_map" in about and not setup.config.model.trust_remote_code:
         fact = f"{model.name} contains Python code, which does not run unless you allow it"
         why = "transformers has no such model. The code can do everything that you can do: read it first."
-        findings.append(_problem(setup, "model_code", fact, why, "model.trust_remote_code: true"))
+        yield _problem(setup, "model_code", fact, why, "model.trust_remote_code: true")
     if lacks_decoder_start({**about, **model.overrides}):
-        fact = f"the config.json of {model.name} ({facts.model_type}) has no {DECODER_START}"
+        fact = f"the config.json of {model.name} ({about.get('model_type')}) has no {DECODER_START}"
         why = "The input of its decoder begins with that token; training fails without it."
         line = f"model.overrides: {one_line({**model.overrides, DECODER_START: 0})}"
-        findings.append(_problem(setup, "decoder_start", fact, why, line))
-    return replace(facts, findings=tuple(findings)), tokenizer, limit
+        yield _problem(setup, "decoder_start", fact, why, line)
 
 
 def _problem(setup: QueuedRun, code: str, fact: str, why: str, line: str = "", remedy: str = "") -> Finding:

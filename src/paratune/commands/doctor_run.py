@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ from paratune.config.task_sections import (
 )
 from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
-from paratune.data.labels import as_number, class_counts
+from paratune.data.guess import guess_options
+from paratune.data.labels import class_counts
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.long_texts import cut_long_texts
 from paratune.data.questions import drop_misplaced, select_questions
@@ -54,8 +56,6 @@ NUM_TOKENIZED = 400
 """Number of rows of a split that are tokenized."""
 MIN_ID_ROWS = 10
 """Minimum number of rows to decide that a column contains ids."""
-MAX_CLASSES = 50
-"""Maximum number of distinct labels that are listed."""
 _ID = re.compile(r"(?=.*\d)[\w.:/#@-]{1,64}", re.ASCII)
 _NEAREST = re.compile(r"; did you mean (.+?)\?")
 """The nearest name in a message, from `did_you_mean`."""
@@ -203,7 +203,6 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
         code = "data_column" if error.code == "data.column_missing" else "data_value"
         yield _problem(setup, code, absent[0] if absent else key, error, line)
         return
-    texts = _text_columns(table, config.data)
     has_ids = False
     for option in ("text", "text_pair"):
         names = named_columns(getattr(columns, option))
@@ -213,7 +212,7 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
         has_ids = True
         fact = f"{source}: the column of data.columns.{option} contains ids, such as {example!r}, and not texts"
         why = "A model learns nothing from ids; the loss falls because it memorises them."
-        line = f"data.columns.{option}: {texts[0]}" if texts else ""
+        line = _text_line(table, config, f"data.columns.{option}", names[0])
         remedy = "" if line else "name another"
         yield setup.finding("text_is_id", "problem", fact, why, line, remedy, key=f"data.columns.{option}")
     if has_ids:
@@ -229,9 +228,9 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
             option = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
             yield _problem(setup, "label_unknown", option, error, _label_line(table, config))
             return
-        named = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
-        line = f"{named[1]}: {texts[0]}" if named and texts else ""
-        yield _problem(setup, "data_value", named[1] if named else "data.train", error, line)
+        named = re.search(r"column (.+) \((data\.columns\.text\w*)\) contains", str(error))
+        line = _text_line(table, config, named[2], named[1]) if named else ""
+        yield _problem(setup, "data_value", named[2] if named else "data.train", error, line)
 
 
 def _id_example(values: Sequence[Any]) -> str | None:
@@ -242,20 +241,20 @@ def _id_example(values: Sequence[Any]) -> str | None:
     return present[0] if all(_ID.fullmatch(value) for value in present) else None
 
 
-def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
-    """Return the columns with texts of several words, the longest texts first."""
-    words = {}
-    for name in dict.fromkeys(table.column_names):
-        kind = table.schema.field(name).type if table.column_names.count(name) == 1 else None
-        if (
-            name == data.columns.label
-            or kind is None
-            or not (pa.types.is_string(kind) or pa.types.is_large_string(kind))
-        ):
-            continue
-        values = [value for value in table.column(name).slice(0, 200).to_pylist() if value]
-        words[name] = sum(len(value.split()) for value in values) / max(1, len(values))
-    return tuple(sorted((name for name in words if words[name] >= 3), key=lambda name: -words[name]))
+def _suggested(table: pa.Table, config: Config, *, without: str | None = None) -> dict[str, Any]:
+    """Return the options that `paratune config init` writes for a table without a column; none where it cannot."""
+    label = config.data.columns.label
+    with suppress(DataError, KeyError):  # KeyError: two columns have one name
+        rest = table.select([name for name in table.column_names if name != without])
+        is_labelled = label in rest.column_names
+        task = None if is_labelled else "mlm"
+        return guess_options(rest, "", task=task, columns={"label": label if is_labelled else None}).values
+    return {}
+
+
+def _text_line(table: pa.Table, config: Config, key: str, not_this: str) -> str:
+    text = _suggested(table, config, without=not_this).get("data.columns.text")
+    return f"{key}: {text}" if text is not None else ""
 
 
 def _slice_findings(config: Config, parts: Mapping[str, tuple[str, Samples]], setup: QueuedRun) -> Iterator[Finding]:
@@ -296,20 +295,13 @@ def _selector(config: Config) -> Selector:
 
 def _label_line(table: pa.Table, config: Config) -> str:
     """Return a configuration line with all values of the column as labels, or for a regression if they are numbers."""
-    task, column = config.task, config.data.columns.label
-    assert column is not None
-    values = {value for value in table.column(column).to_pylist() if value is not None and str(value).strip()}
-    if isinstance(task, MultiLabelTask) or any(isinstance(value, list) for value in values):
+    suggested, is_regression = _suggested(table, config), isinstance(config.task, RegressionTask)
+    if isinstance(config.task, MultiLabelTask) or suggested.get("task.kind") not in ("classification", "regression"):
         return ""
-    distinct = sorted(values, key=str)
-    labels = one_line([value if type(value) is int else str(value) for value in distinct[: MAX_CLASSES + 1]])
-    if isinstance(task, RegressionTask):
-        if len(distinct) > MAX_CLASSES:
-            return ""
-        return f"task: {{kind: classification, labels: {labels}}}"
-    if len(distinct) > MAX_CLASSES:
-        return "task: {kind: regression}" if all(as_number(value) is not None for value in distinct) else ""
-    return f"task.labels: {labels}"
+    if suggested["task.kind"] == "regression":
+        return "" if is_regression else "task: {kind: regression}"
+    labels = one_line(suggested["task.labels"])
+    return f"task: {{kind: classification, labels: {labels}}}" if is_regression else f"task.labels: {labels}"
 
 
 def _split_facts(
