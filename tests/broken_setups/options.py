@@ -81,7 +81,7 @@ CASES = [
     ),
     Case("order_of_sums", "a GPU setting without effect on the CPU", any_order_on_a_cpu),
     Case(
-        "warmup_too_long",
+        "never_due",
         "transformers#28134: the schedule of a short run never warmed up",
         long_warmup,
     ),

@@ -13,8 +13,9 @@ from paratune.doctor.facts import Finding, QueuedRun, has_bf16
 from paratune.errors import ConfigError
 
 _NEVER = {
-    "evaluate": "no evaluation runs before the end: there is no best model to select, and no early stopping",
-    "checkpoint": "no checkpoint is saved before the end: a crash or a time limit loses the run",
+    "train.warmup_steps": "The learning rate never reaches its peak",
+    "evaluate.steps": "No evaluation runs before the end: there is no best model to select, and no early stopping",
+    "checkpoint.steps": "No checkpoint is saved before the end: a crash or a time limit loses the run",
 }
 
 
@@ -102,19 +103,15 @@ def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
 
 def check_steps(setup: QueuedRun) -> Iterator[Finding]:
     """Check for warm-up, evaluations and checkpoints after the last step."""
-    steps = total_steps(setup)
-    if steps is None:
-        return
-    config = setup.config
-    if (config.train.warmup_steps or 0) >= steps:
-        fact = f"train.warmup_steps is {config.train.warmup_steps}, and the run has {steps} steps"
-        why = "The learning rate never reaches its peak."
-        yield setup.finding("warmup_too_long", "problem", fact, why, f"train.warmup_steps: {steps // 10}")
-    for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
-        if section.steps is not None and section.steps > steps:
-            fact = f"{name}.steps is {section.steps}, and the run has {steps} steps"
-            why = f"Then {_NEVER[name]}; paratune train ends with exit code 2."
-            yield setup.finding("never_due", "problem", fact, why, f"{name}.steps: {max(1, steps // 5)}")
+    steps, config = total_steps(setup), setup.config
+    for key, value in (
+        ("train.warmup_steps", config.train.warmup_steps),
+        ("evaluate.steps", config.evaluate.steps),
+        ("checkpoint.steps", config.checkpoint.steps),
+    ):
+        if steps is not None and value is not None and value > steps:
+            fact, why = f"{key} is {value}, and the run has {steps} steps", f"{_NEVER[key]}; training ends at once."
+            yield setup.finding("never_due", "problem", fact, why, f"{key}: {max(1, steps // 5)}")
 
 
 def total_steps(setup: QueuedRun) -> int | None:
