@@ -123,12 +123,10 @@ def compress(
 
 def read_forms(words: Sequence[str]) -> tuple[str, ...]:
     """Return the forms that an option names."""
-    forms = tuple(dict.fromkeys(part.strip() for word in several(words) for part in word.split(",") if part.strip()))
-    unknown = next((form for form in forms if form not in FORMS), None)
-    if unknown is not None or not forms:
-        raise option_error(
-            "--to", unknown or "", f"allowed: {', '.join(FORMS)}, several separated by commas", code="cli.invalid_value"
-        )
+    forms = tuple(dict.fromkeys(part.strip() for word in several(words) for part in word.split(",")))
+    if unknown := [form for form in forms if form not in FORMS]:
+        advice = f"allowed: {', '.join(FORMS)}, several separated by commas"
+        raise option_error("--to", unknown[0], advice, code="cli.invalid_value")
     return forms
 
 
