@@ -11,9 +11,11 @@ from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_number
 from paratune.console import print_json, print_result
 from paratune.doctor import files, machine, model_files, options, start
-from paratune.doctor.facts import HERE, Check, Finding, MachineFacts, QueuedRun, SetupCheck
+from paratune.doctor.facts import HERE, Finding, MachineFacts, QueuedRun
 from paratune.errors import EXIT_FAILED, EXIT_OK
 
+Check = Callable[[MachineFacts], Iterable[Finding]]
+SetupCheck = Callable[[QueuedRun], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
     machine.check_packages,
     machine.check_torch,

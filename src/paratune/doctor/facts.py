@@ -4,7 +4,7 @@ Facts are collected before the checks, so that each check is a function of plain
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -225,7 +225,3 @@ def has_bf16(gpu: Mapping[str, Any]) -> bool | None:
         return float(gpu["capability"]) >= 8
     known = {device.bf16 is not None for device in DEVICES if device.key.startswith(str(gpu["name"]).lower())}
     return known.pop() if len(known) == 1 else None
-
-
-Check = Callable[[MachineFacts], Iterable[Finding]]
-SetupCheck = Callable[[QueuedRun], Iterable[Finding]]

@@ -26,7 +26,9 @@ def check_options(setup: QueuedRun) -> Iterator[Finding]:
             yield same_rows(problem.message, match[1], match[2], where)
             continue
         why = "paratune train ends at once with exit code 2."
-        yield Finding("config", "problem", problem.message, why, where=where, line=_corrected(problem.message))
+        key = re.match(r"((?:[\w.]*\.)?)(\w+) is not an option of .*did you mean ([\w.]+)\?", problem.message)
+        line = f"{key[1]}{key[2]} -> {key[1]}{key[3]}" if key else ""  # with its most similar valid name
+        yield Finding("config", "problem", problem.message, why, where=where, line=line)
     for line in imported_code(setup.loaded.values) if setup.loaded is not None else ():
         fact = f"training imports Python code that does not come with paratune: {line}"
         why = "It can do everything that you can do: read it first. doctor imports it only with --run-code."
@@ -43,15 +45,6 @@ def same_rows(fact: str, part: str, other: str, where: str) -> Finding:
     why = "The best model is selected on the rows of the test set, so its test score is too high."
     line = "data.test: null" if part == "test" else ""
     return Finding("test_is_validation", "problem", fact, why, "or name another file" if line else "", where, line)
-
-
-def _corrected(message: str) -> str:
-    """Return the option with its most similar valid name, if the message contains one."""
-    match = re.match(r"([\w.]+) is not an option of .*did you mean ([\w.]+)\?", message)
-    if match is None:
-        return ""
-    section, _, _ = match[1].rpartition(".")
-    return f"{match[1]} -> {section}.{match[2]}" if section else f"{match[1]} -> {match[2]}"
 
 
 def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
