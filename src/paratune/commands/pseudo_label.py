@@ -1,13 +1,10 @@
 """`paratune pseudo-label`: labels unlabelled texts with one or several models, and writes a record."""
 
-import logging
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from paratune import records
-from paratune.api.apply import allow_source, check_model
+from paratune.api.apply import allow_source, apply, check_model
 from paratune.api.process import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number
@@ -23,12 +20,8 @@ from paratune.commands.options import (
     require_some,
 )
 from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, coded, option_error, require_at_least
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-log = logging.getLogger(__name__)
+from paratune.errors import EXIT_OK, ConfigError, option_error, require_at_least
+from paratune.records import file_sha256, write_json
 
 
 def pseudo_label(
@@ -60,12 +53,8 @@ def pseudo_label(
         limit: maximum number of rows, most confident first
         overwrite: replace an existing output file
     """
-    import numpy as np
-
-    from paratune.config.task_sections import ClassificationTask
     from paratune.records.predictions import SUFFIXES, write_table
 
-    named = {"text": text, "text_pair": text_pair, "label": label}
     record_path = output.with_name(f"{output.name}.record.json")
     require_at_least("--batch-size", batch_size)
     check_output(output, overwrite=overwrite, suffixes=SUFFIXES)
@@ -82,95 +71,33 @@ def pseudo_label(
     respect_quota()
     with stdout_for_results():
         from paratune.data.read import read_table
-        from paratune.infer.label_record import make_record
-        from paratune.infer.labelling import (
-            check_rule,
-            classes_without_rows,
-            excluded_rows,
-            nothing_kept_text,
-            output_table,
-        )
-        from paratune.infer.pseudo import OUTCOMES, SelectionRule, combine_classes, combine_numbers, decide
+        from paratune.infer.pseudo import OUTCOMES, Labeller, make_labeller, pseudo_labels
+        from paratune.infer.trained import NamedColumns, load_trained
 
         allow_source(input)
         for model in models:
             check_model(model, run_code=run_code)
         table = read_table(input)
-    label_models = _predictions(models, input, table, named, batch_size, device)
-    task = label_models[0].task
-    check_rule(task, label_models, threshold, max_per_class)
-    outputs = [label_model.outputs for label_model in label_models]
-    combined = combine_classes(outputs) if isinstance(task, ClassificationTask) else combine_numbers(outputs)
-    excluded = excluded_rows(label_models)
-    rule = SelectionRule(threshold, max_per_class, limit)
-    outcomes = decide(combined, excluded, rule)
-    rows = np.array([number for number, outcome in enumerate(outcomes) if outcome == "kept"], dtype=np.int64)
-    if len(rows) == 0:
-        raise DataError(nothing_kept_text(input, combined, outcomes, threshold), code="data.nothing_kept")
-    if (warning := classes_without_rows(task, combined, outcomes)) is not None:
-        log.warning("%s: %s", input, warning, extra=coded("pseudo_label.class_empty", source=input))
-    labelled = output_table(table, label_models, combined, rows)
-    counts = Counter(outcomes) + Counter({"without_text": table.num_rows - len(outcomes)})
-    record = make_record(input, output, table, label_models, combined, outcomes, counts, rule)
+    labellers: list[Labeller] = []
+    for model in models:  # only one model is in memory at a time
+        with stdout_for_results():
+            trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), device)
+        run = partial(apply, trained, batch_size=batch_size)
+        first, is_only = next(iter(labellers), None), len(models) == 1
+        labellers.append(make_labeller(model, trained, first, input, table, run, is_only=is_only))
+    labelled, record = pseudo_labels(
+        input, table, output, labellers, threshold=threshold, max_per_class=max_per_class, limit=limit
+    )
     write_table(output, labelled)
-    record["output"]["sha256"] = records.file_sha256(output)
-    records.write_json(record_path, record)
+    record["output"]["sha256"] = file_sha256(output)
+    write_json(record_path, record)
     if json:
         print_json(record)
         return EXIT_OK
     lines = {"rows": record["input"]["num_rows"]}
     lines |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
-    lines |= {f"    {name}": about["num_kept"] for name, about in record.get("classes", {}).items()}
+    lines |= {f"    {name}": count for name, count in record.get("classes", {}).items()}
     print_table(("", ""), ((name, format_number(count)) for name, count in lines.items()), right=(1,))
     print(plain(output))  # noqa: T201
     print(plain(record_path))  # noqa: T201
     return EXIT_OK
-
-
-def _predictions(
-    targets: Sequence[str], source: str, table: "pa.Table", named: dict[str, str | None], batch_size: int, device: str
-) -> list[Any]:
-    """Return a `LabelModel` with the predictions of each model; only one model is in memory at a time.
-
-    Raises:
-        ConfigError: The task, classes or columns of a model differ from those of the first model.
-    """
-    from paratune.api.apply import apply
-    from paratune.infer.label_record import model_facts
-    from paratune.infer.labelling import LabelModel, check_columns, check_kind, check_same_task, read_group_by
-    from paratune.infer.seen import seen_texts
-    from paratune.infer.trained import NamedColumns, load_trained
-
-    label_models: list[Any] = []
-    for target in targets:
-        with stdout_for_results():
-            trained = load_trained(target, NamedColumns(**named), device)
-        check_kind(target, trained.task, num_models=len(targets))
-        if label_models:
-            check_same_task(label_models[0], target, trained.task, trained.columns)
-        elif trained.columns.label in table.column_names:
-            log.warning(
-                "%s has the column %s; its values are ignored",
-                source,
-                trained.columns.label,
-                extra=coded("pseudo_label.label_ignored", source=source),
-            )
-        group_by = read_group_by(trained.run)
-        check_columns(source, table, trained.columns, group_by)
-        split = trained.read(source, table, require_labels=False)
-        evaluation = apply(trained, split, batch_size)
-        seen = seen_texts(trained.run)
-        for name, texts in seen.items():
-            if texts.unknown:
-                log.warning(
-                    "%s: texts of its %s set may be in the output: %s",
-                    target,
-                    name,
-                    texts.unknown,
-                    extra=coded("pseudo_label.overlap", target=target),
-                )
-        facts = model_facts(target, trained)
-        label_models.append(
-            LabelModel(target, trained.task, trained.columns, group_by, split.samples, evaluation.outputs, seen, facts)
-        )
-    return label_models

@@ -11,8 +11,8 @@ from tiny import tiny_model
 from paratune.commands import pseudo_label as command
 from paratune.commands.pseudo_label import pseudo_label
 from paratune.data.read import read_table
-from paratune.infer import labelling
-from paratune.records.own import TASK_FILE
+from paratune.infer import pseudo
+from paratune.models.files import TASK_FILE
 
 RECORD = {
     "task": {"kind": "classification", "labels": {"neg": "bad", "pos": "good"}},
@@ -71,9 +71,8 @@ def test_the_output_is_what_a_training_reads_and_the_record_counts_every_row(tmp
     assert record["num_rows"] == {"without_text": 1, "repeated": 1, "kept": 3}
     assert sum(record["num_rows"].values()) == record["input"]["num_rows"] == 5
     assert record["output"]["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()
-    assert sum(entry["num_kept"] for entry in record["classes"].values()) == 3
-    assert sum(entry["num_rows"] for entry in record["histogram"]) == 3
-    assert "not a run" in record["overlap_unknown"]["train"][str(tmp_path / "a")]
+    assert sum(record["classes"].values()) == 3
+    assert "not a run" in record["overlap_unknown"][str(tmp_path / "a")]["train"]
 
 
 def test_a_class_without_kept_rows_gives_a_warning(tmp_path, texts, caplog):
@@ -127,7 +126,7 @@ def test_columns_that_would_be_overwritten_are_refused(tmp_path, columns, refuse
 def test_columns_that_any_run_kept_together_are_kept(tmp_path, monkeypatch):
     (tmp_path / "texts.csv").write_text("review,author,day\ngood film,x,1\n")
     groups = iter(["author", "day"])
-    monkeypatch.setattr(labelling, "read_group_by", lambda _: next(groups))
+    monkeypatch.setattr(pseudo, "read_group_by", lambda _: next(groups))
     models = [model(tmp_path / name) for name in "ab"]
     label(models, str(tmp_path / "texts.csv"), tmp_path / "made.csv")
     assert read_table(str(tmp_path / "made.csv")).column_names[:4] == ["review", "author", "day", "sentiment"]
@@ -137,7 +136,7 @@ def test_an_error_in_the_record_leaves_no_output(tmp_path, texts, monkeypatch):
     def fail(*_):
         raise OSError("no")
 
-    monkeypatch.setattr("paratune.infer.label_record.histogram", fail)
+    monkeypatch.setattr("paratune.infer.pseudo._output_table", fail)
     with pytest.raises(OSError, match="no"):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv")
     assert not list(tmp_path.glob("made*"))
