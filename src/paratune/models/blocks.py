@@ -145,8 +145,8 @@ def compile_blocks(model: TaskModel) -> None:
     """Let torch.compile compile each block at its first pass.
 
     The second number of tokens that a block receives leads to a graph for any number of tokens. Hooks of strategies,
-    and activation checkpointing, which is added later, are outside of the graphs. A shortened last layer is
-    computed whole again, because it would be compiled for each number of rows.
+    and activation checkpointing, which is added later, are outside of the graphs. A shortened last layer is computed
+    whole again, because it would be compiled for each number of rows.
 
     Raises:
         ConfigError: The model has no repeated layers.

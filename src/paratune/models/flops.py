@@ -79,8 +79,8 @@ def count_work(model: TaskModel) -> ModelWork:
     num_samples, length, num_labels = _sizes(model)
     model.head_takes_labelled = model.head_reads == "labelled"
     ids_BS = torch.zeros(num_samples, length, dtype=torch.int64, device="meta")
-    labels, places = (ids_BS, ids_BS.new_zeros(num_labels)) if model.head_takes_labelled else (None, None)
-    batch = trial_batch(ids_BS, torch.ones_like(ids_BS), labels=labels, label_places=places)
+    ids, places = (ids_BS, ids_BS.new_zeros(num_labels)) if model.head_takes_labelled else (None, None)
+    batch = trial_batch(ids_BS, torch.ones_like(ids_BS), labels=ids, label_places=places)
     flops_by_powers: Counter[tuple[int, int, int]] = Counter()
     products = _Products()
     with products:
