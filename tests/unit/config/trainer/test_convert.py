@@ -10,10 +10,9 @@ from raised import raises_code
 
 from paratune.config.load import load_config
 from paratune.config.sections import Config
-from paratune.config.trainer.conversion import Conversion
+from paratune.config.trainer.conversion import Conversion, read_settings
 from paratune.config.trainer.convert import check_text, convert
-from paratune.config.trainer.keys import MAPPED, OTHERS, RENAMED
-from paratune.config.trainer.settings import read_settings
+from paratune.config.trainer.keys import KEYS, OTHERS, RENAMED
 from paratune.errors import ConfigError
 
 OPTIONS = {
@@ -40,9 +39,9 @@ def test_every_key_of_the_installed_training_arguments_has_a_place():
     from transformers import TrainingArguments
 
     names = {entry.name for entry in dataclasses.fields(TrainingArguments)}
-    assert names - MAPPED.keys() - OTHERS.keys() - RENAMED.keys() == set()
-    assert MAPPED.keys() & OTHERS.keys() == set()
-    assert RENAMED.keys() & (MAPPED.keys() | OTHERS.keys()) == set()
+    assert names - KEYS.keys() - OTHERS.keys() - RENAMED.keys() == set()
+    assert KEYS.keys() & OTHERS.keys() == set()
+    assert RENAMED.keys() & (KEYS.keys() | OTHERS.keys()) == set()
 
 
 def test_the_defaults_are_those_of_the_installed_training_arguments():
@@ -51,8 +50,8 @@ def test_the_defaults_are_those_of_the_installed_training_arguments():
     for entry in dataclasses.fields(TrainingArguments):
         default = entry.default_factory() if entry.default is dataclasses.MISSING else entry.default  # type: ignore[misc]
         default = getattr(default, "value", default)
-        if entry.name in MAPPED:
-            assert (MAPPED[entry.name] or None) == (default or None), entry.name
+        if entry.name in KEYS:
+            assert (KEYS[entry.name].default or None) == (default or None), entry.name
         elif entry.name in OTHERS:
             assert default in OTHERS[entry.name].defaults, entry.name
 
@@ -216,7 +215,6 @@ def test_options_without_effect_at_the_stage_are_left_out(zero: dict[str, Any], 
         ({"max_length": 64, "max_seq_length": 128}, "max_length", "max_seq_length: 128 is written"),
         ({"fsdp": "odd"}, "fsdp", "strategy: single is written"),
         ({"deepspeed": "ds.json"}, "deepspeed", "its stage is in a separate file"),
-        ({"log_history": [], "global_step": 3, "train_batch_size": 4}, "log_history", "trainer_state.json"),
     ],
 )
 def test_keys_to_decide_are_listed(settings: dict[str, Any], key: str, expected: str, tmp_path: Path):
@@ -347,6 +345,11 @@ def test_values_that_the_file_lacks_are_marked(tmp_path: Path):
 def test_every_task_makes_a_file_that_loads(task: str):
     text = convert({"seed": 1}, "args.json", {"task": task}).text("args.json")
     check_text(text, "args.json")
+
+
+def test_a_trainer_state_is_an_error():
+    with raises_code("trainer.settings", "trainer_state.json"):
+        convert({"log_history": [], "global_step": 3, "train_batch_size": 4}, "state.json", OPTIONS)
 
 
 def test_an_unknown_task_is_an_error():
