@@ -21,8 +21,8 @@ EXIT_CODES = {
         if isinstance(kind, type) and hasattr(kind, "exit_code")
     },
     **dict.fromkeys(("Problem", "add", "Fault", "refuse", "_unusable"), errors.EXIT_CONFIG),
-    "Unavailable": errors.EXIT_DATA,
-    "TooLarge": errors.EXIT_DATA,
+    **dict.fromkeys(("Unavailable", "TooLarge"), errors.EXIT_DATA),
+    **dict.fromkeys(("line_error", "table_error", "usable_rows", "_wrong_column", "_wrong_values"), errors.EXIT_DATA),
     **dict.fromkeys(("UnreadableError", "_refused"), errors.EXIT_CHECKPOINT),
 }
 """Exit code by the class of an error, or by the name of the function that records a configuration problem."""

@@ -33,7 +33,7 @@ from paratune.config.task_sections import (
     Task,
     TokenClassificationTask,
 )
-from paratune.data.sources import source_files
+from paratune.data.load import source_files
 from paratune.doctor.checkup import judge, judge_setup
 from paratune.doctor.facts import Finding, MachineFacts, Probes, Start
 from paratune.errors import ConfigError

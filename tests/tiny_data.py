@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 from tiny import SPECIAL, VOCABULARY
 
+from paratune.data.collators import MaskingCollator, WordCollator
 from paratune.data.documents import Vocabulary
 from paratune.data.loader import Collator
-from paratune.data.masking import MaskingCollator
-from paratune.data.text_groups import text_numbers
+from paratune.data.sequences import WORD, text_numbers
 from paratune.data.token_store import TokenStore
-from paratune.data.words import WORD, WordCollator
 
 
 def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> Collator:

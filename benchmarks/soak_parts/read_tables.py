@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from tiny_questions import squad
 
+from paratune.data.json_tables import is_squad, parse_json, squad_table
 from paratune.data.read import PARSERS, read_table
-from paratune.data.squad import is_squad, squad_table
-from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
+from paratune.data.tables import parse_csv, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError
 
 from .fuzz import Difference, Reader, differ

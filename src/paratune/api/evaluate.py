@@ -115,8 +115,8 @@ def evaluate(
         table = read_table(source)
         trained = load_model(name, device, run_code=run_code, **named).with_labels(_by_value(labels))
         from paratune.data.duplicates import count_seen_texts
+        from paratune.data.load import mark_pseudo, refuse_pseudo
         from paratune.data.slices import slice_values
-        from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores
     _check_by(by, trained.task.kind, name)
     split = trained.read(source, table, require_labels=True)

@@ -14,7 +14,7 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.optional_sections import teacher_names
 from paratune.config.permission import is_allowed
 from paratune.config.sources import CODE, local_path, path_and_split
-from paratune.data.sources import source_files
+from paratune.data.load import source_files
 from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ConfigError, DataError
 from paratune.hub.bundle import Manifest, name_problem

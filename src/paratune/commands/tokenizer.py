@@ -46,7 +46,7 @@ def tokenizer_train(
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
-        from paratune.data.texts import iterate_texts
+        from paratune.data.read import iterate_texts
 
         tokenizer, counted = train_tokenizer(
             lambda: iterate_texts(texts, column), recipe, shows_progress=sys.stderr.isatty() and not json

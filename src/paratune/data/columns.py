@@ -4,7 +4,7 @@ Imports no torch.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,8 +16,8 @@ from paratune.base.text import listing
 from paratune.config.sections import Columns, named_columns
 from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
 from paratune.data.header import FIRST_LINE, check_header
-from paratune.data.labels import encode, first_rows, is_missing
-from paratune.data.text_tables import NESTED_AT
+from paratune.data.json_tables import NESTED_AT
+from paratune.data.labels import as_number, encode, first_rows, is_missing
 from paratune.errors import DataError, did_you_mean
 
 Missing = Literal["refuse", "drop"]
@@ -146,16 +146,11 @@ class TableReader:
         counts = Counter(has)
         repeated = sorted({name for _, name in wanted if counts[name] > 1})
         if repeated:
-            raise DataError(
-                f"{self.source}: column {', '.join(repeated)} occurs more than once; rename one",
-                code="data.column_twice",
-                source=self.source,
-                repeated=repeated,
-            )
-        if (
-            self.columns.label is not None and self.columns.label in has
-        ):  # also where labels are not read: a row would be lost
-            check_header(self.table, self.columns.label, self.source)
+            message = f"{self.source}: column {', '.join(repeated)} occurs more than once; rename one"
+            raise DataError(message, code="data.column_twice", source=self.source, repeated=repeated)
+        label = self.columns.label
+        if label is not None and label in has:  # also where labels are not read: a row would be lost
+            check_header(self.table, label, self.source)
 
     def texts(self, key: str, *, refuse_numbers: bool | None = None) -> list[str | None] | None:
         """Return the texts of an option of `data.columns`, of several columns joined; None where it names none.
@@ -173,11 +168,8 @@ class TableReader:
         if option is None:
             return None
         if not (names := named_columns(option)):
-            raise DataError(
-                f"data.columns.{key} is an empty list; name at least one column",
-                code="data.column_missing",
-                key=f"data.columns.{key}",
-            )
+            message = f"data.columns.{key} is an empty list; name at least one column"
+            raise DataError(message, code="data.column_missing", key=f"data.columns.{key}")
         refuses = self.require_labels if refuse_numbers is None else refuse_numbers
         parts = [self.column_texts(name, key, refuse_numbers=refuses) for name in names]
         if len(parts) == 1:
@@ -197,27 +189,25 @@ class TableReader:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         values: list[Any] = column.to_pylist()
+        option = f"data.columns.{key}"
         if not any(is_text(column.type) for is_text in _TEXT_TYPES):
             example = next((value for value in values if value is not None), None)
-            raise self._not_text(name, key, f"{column.type}, such as {str(example)[:40]}, not text", kind=column.type)
+            content = f"contains {column.type}, such as {str(example)[:40]}, not text"
+            raise self._wrong_column(name, option, content, code="data.not_text", kind=column.type)
         if place := (self.table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
-            raise self._not_text(name, key, "an object or a list, not text", row=f"{place.decode()}: ")
+            content, row = "contains an object or a list, not text", f"{place.decode()}: "
+            raise self._wrong_column(name, option, content, code="data.not_text", row=row)
         texts = [None if value is None or not value.strip() else value for value in values]
         present = [text for text in texts if text is not None]
-        if refuse_numbers and present and all(_is_float(text) for text in present):
+        if refuse_numbers and present and all(as_number(text) is not None for text in present):
             has = f"(columns: {listing(map(repr, self.table.column_names))})"
-            raise self._not_text(name, key, f"only numbers, such as {present[0][:40]!r}, not text {has}")
+            content = f"contains only numbers, such as {present[0][:40]!r}, not text {has}"
+            raise self._wrong_column(name, option, content, code="data.not_text")
         return texts
 
-    def _not_text(self, name: str, key: str, content: str, *, row: str = "", **facts: Any) -> DataError:
-        return DataError(
-            f"{self.source}, {row}column {name} (data.columns.{key}) contains {content}",
-            code="data.not_text",
-            source=self.source,
-            name=name,
-            key=key,
-            **facts,
-        )
+    def _wrong_column(self, name: str, key: str, content: str, *, code: str, row: str = "", **facts: Any) -> DataError:
+        place = f"{self.source}, {row}column {name} ({key})"
+        return DataError(f"{place} {content}", code=code, source=self.source, name=name, key=key, **facts)
 
     def lists(self, name: str, key: str, *, advice: str) -> list[list[Any]]:
         """Return the values of a column of lists of texts; an empty list for null.
@@ -227,13 +217,11 @@ class TableReader:
         """
         lists = lists_of_texts(self.table, name)
         if lists is None:
-            raise DataError(
-                f"{self.source}, column {name} (data.columns.{key}) contains {self.table.column(name).type}; {advice}",
-                code="data.not_choices" if key == "choices" else "data.not_words",
-                source=self.source,
-                name=name,
-                key=f"data.columns.{key}",
-            )
+            content = f"contains {self.table.column(name).type}; {advice}"
+            option = f"data.columns.{key}"
+            if key == "choices":
+                raise self._wrong_column(name, option, content, code="data.not_choices")
+            raise self._wrong_column(name, option, content, code="data.not_words")
         return lists
 
     def labels(self) -> list[Any] | None:
@@ -247,41 +235,30 @@ class TableReader:
         """File and column of the labels, for messages."""
         return f"{self.source}, column {self.columns.label}"
 
-    def complete_rows(self, lacks: Mapping[str, Sequence[bool]]) -> tuple[list[int], dict[str, int]]:
+    def complete_rows(
+        self, lacks: Mapping[str, Sequence[bool]], *, rule: str = "values are missing"
+    ) -> tuple[list[int], dict[str, int]]:
         """Return the complete rows, and the number of other rows by the first value that is missing.
 
         Args:
             lacks: By option of `data.columns`: whether each row lacks the value.
+            rule: What is wrong with the other rows, for messages.
 
         Raises:
             DataError: A value is missing (`refuse`), or no row is left.
         """
-        lacking: dict[str, list[int]] = {key: [] for key in lacks}
-        kept_rows: list[int] = []
-        num_rows = len(lacks["text"])
-        for row in range(num_rows):
-            key = next((key for key, is_lacking in lacks.items() if is_lacking[row]), None)
-            (kept_rows if key is None else lacking[key]).append(row)
-        missing_text = "; ".join(
-            f"{key} (column {' + '.join(named_columns(getattr(self.columns, key)))}) in {len(rows)} of {num_rows} "
-            f"rows: {first_rows(rows)}"
-            for key, rows in lacking.items()
-            if rows
-        )
-        if missing_text and self.missing == "refuse":
-            raise DataError(
-                f"{self.source}: values are missing: {missing_text}. Correct the file, or drop such rows "
-                "(data.missing: drop)",
-                code="data.value_missing",
-                source=self.source,
-            )
-        self.require_rows(kept_rows, f"missing: {missing_text}")
-        return kept_rows, {key: len(rows) for key, rows in lacking.items() if rows}
+        problems = [
+            next((key for key, lacking in zip(lacks, row, strict=True) if lacking), None)
+            for row in zip(*lacks.values(), strict=True)
+        ]
 
-    def require_rows(self, rows: Sequence[int], problem: str) -> None:
-        """Raise a DataError where no row can be used."""
-        if not rows:
-            raise DataError(f"{self.source}: no row is left; {problem}", code="data.no_rows_left", source=self.source)
+        def describe(key: str, rows: list[int]) -> str:
+            column = " + ".join(named_columns(getattr(self.columns, key)))
+            return f"{key} (column {column}) in {len(rows)} of {len(problems)} rows: {first_rows(rows)}"
+
+        return usable_rows(
+            problems, range(len(problems)), describe, self.missing, self.source, rule=rule, code="data.value_missing"
+        )
 
     def samples(
         self,
@@ -310,15 +287,43 @@ class TableReader:
         values = self.table.column(self.group_by).to_pylist()
         absent = [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]
         if absent:
-            raise DataError(
-                f"{self.source}, column {self.group_by} (data.split.group_by) is empty in {len(absent)} of "
-                f"{len(values)} rows: {first_rows(absent)}; fill in a group for each row",
-                code="data.value_missing",
-                source=self.source,
-                name=self.group_by,
-                key="data.split.group_by",
-            )
+            count = f"{len(absent)} of {len(values)} rows: {first_rows(absent)}"
+            content = f"is empty in {count}; fill in a group for each row"
+            raise self._wrong_column(self.group_by, "data.split.group_by", content, code="data.value_missing")
         return [str(value) for value in values]
+
+
+def usable_rows(
+    problems: Sequence[str | None],
+    rows: Sequence[int],
+    describe: Callable[[str, list[int]], str],
+    missing: Missing,
+    source: str,
+    *,
+    rule: str,
+    code: str,
+) -> tuple[list[int], dict[str, int]]:
+    """Return the indices of rows without a problem, and the number of other rows by problem.
+
+    `problems` has the problem of each row, None where it can be used, and `rows` its number in the file. `describe`
+    makes a text of a problem and the rows that have it; `rule` and `code` are the heading and the code of the error.
+
+    Raises:
+        DataError: A row has a problem (`refuse`), or no row is left.
+    """
+    by_problem: dict[str, list[int]] = {}
+    for problem, row in zip(problems, rows, strict=True):
+        if problem is not None:
+            by_problem.setdefault(problem, []).append(row)
+    described = "; ".join(describe(problem, of_problem) for problem, of_problem in by_problem.items())
+    if by_problem and missing == "refuse":
+        message = f"{source}: {rule}: {described}. Correct the file, or drop such rows (data.missing: drop)"
+        raise DataError(message, code=code, source=source)
+    usable = [index for index, problem in enumerate(problems) if problem is None]
+    if not usable:
+        message = f"{source}: no row is left; {rule}: {described}"
+        raise DataError(message, code="data.no_rows_left", source=source)
+    return usable, {problem: len(of_problem) for problem, of_problem in by_problem.items()}
 
 
 def select(reader: TableReader, task: Task) -> Samples:
@@ -359,14 +364,6 @@ def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
     if not (has_texts or pa.types.is_null(kind)):
         return None
     return [value or [] for value in table.column(name).to_pylist()]
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def num_lacking(num_dropped: Mapping[str, int]) -> int:

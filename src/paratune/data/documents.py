@@ -3,23 +3,22 @@
 Imports no torch. Dimension: `N` windows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from paratune.data.columns import NO_MASK, IntArray, Samples
-from paratune.data.token_store import StoreWriter, TokenStore
+from paratune.data.columns import NO_MASK, Samples
+from paratune.data.token_store import TokenStore
 from paratune.data.tokens import (
+    Encoded,
     TokenizeOptions,
-    cached_store,
-    chunks,
     encode,
     require_text_length,
     require_tokens,
-    token_fingerprint,
+    tokenize_with,
 )
 from paratune.errors import ConfigError, DataError
 
@@ -56,24 +55,25 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
     Raises:
         ConfigError: It has no mask token, is a slow tokenizer, or treats a whole text as one word.
     """
-    if tokenizer.mask_token_id is None or _has_added_mask(tokenizer):
-        raise ConfigError(
+    has_mask = tokenizer.mask_token_id is not None
+    if has_mask and tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "WordPiece":
+        # Else transformers added the mask token to the vocabulary; no model was trained with it. Other kinds of
+        # vocabularies may keep their own mask token among the added tokens (XLM-R).
+        has_mask = tokenizer.mask_token in tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    if not has_mask:
+        message = (
             f"task.kind: mlm needs a mask token, and the vocabulary of {tokenizer.name_or_path} "
             f"({type(tokenizer).__name__}) has none; use a model that has one (BERT, RoBERTa, DeBERTa, ModernBERT, "
-            "...), or set model.tokenizer",
-            code="tokenizer.no_mask_token",
-            key="task.kind",
-            tokenizer=tokenizer.name_or_path,
+            "...), or set model.tokenizer"
         )
+        raise ConfigError(message, code="tokenizer.no_mask_token", key="task.kind", tokenizer=tokenizer.name_or_path)
     if whole_words and not tokenizer.is_fast:
-        raise ConfigError(
+        message = (
             f"task.whole_words: true needs a fast tokenizer, which returns where words begin; "
             f"{type(tokenizer).__name__} of {tokenizer.name_or_path} is slow; set model.tokenizer to a folder "
-            "with a tokenizer.json, or task.whole_words: false",
-            code="tokenizer.slow",
-            key="task.whole_words",
-            tokenizer=tokenizer.name_or_path,
+            "with a tokenizer.json, or task.whole_words: false"
         )
+        raise ConfigError(message, code="tokenizer.slow", key="task.whole_words", tokenizer=tokenizer.name_or_path)
     if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
         raise ConfigError(
             f"task.whole_words: true needs a tokenizer that first splits a text into words; for "
@@ -84,32 +84,10 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
         )
 
 
-def _has_added_mask(tokenizer: Any) -> bool:
-    """Return whether transformers added the mask token to a WordPiece vocabulary; no model was trained with it.
+def _frame(tokenizer: Any) -> tuple[list[int], list[int], list[int]]:
+    """Return the special tokens before and after a text, found by tokenizing one, and those between two documents.
 
-    Other kinds of vocabularies may keep their own mask token among the added tokens (XLM-R): False.
-    """
-    if not tokenizer.is_fast or type(tokenizer.backend_tokenizer.model).__name__ != "WordPiece":
-        return False
-    return tokenizer.mask_token not in tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """The special tokens around and inside a window."""
-
-    before: list[int]
-    after: list[int]
-    between: list[int]
-    """Between two documents: the separator token, or the end token where there is none."""
-
-    @property
-    def size(self) -> int:
-        return len(self.before) + len(self.after)
-
-
-def _frame(tokenizer: Any) -> _Frame:
-    """Return the special tokens that a tokenizer puts around a text, found by tokenizing one.
+    Between two documents is the separator token, or the end token where there is none.
 
     Raises:
         ConfigError: The tokens of the text alone are not between special tokens in the tokens of the whole text.
@@ -119,16 +97,14 @@ def _frame(tokenizer: Any) -> _Frame:
     starts = range(len(whole) - len(inner) + 1)
     begin = next((at for at in starts if inner and whole[at : at + len(inner)] == inner), None)
     if begin is None or not {*whole[:begin], *whole[begin + len(inner) :]} <= {*tokenizer.all_special_ids}:
-        raise ConfigError(
+        message = (
             f"task.kind: mlm puts the special tokens of the tokenizer around windows, but {type(tokenizer).__name__} "
             f"of {tokenizer.name_or_path} gives {inner} for 'a' without special tokens and {whole} with them, which is "
-            "not the same tokens between special ones; set model.tokenizer to another tokenizer",
-            code="tokenizer.unsupported",
-            key="task.kind",
-            tokenizer=tokenizer.name_or_path,
+            "not the same tokens between special ones; set model.tokenizer to another tokenizer"
         )
+        raise ConfigError(message, code="tokenizer.unsupported", key="task.kind", tokenizer=tokenizer.name_or_path)
     between = next((token for token in (tokenizer.sep_token_id, tokenizer.eos_token_id) if token is not None), None)
-    return _Frame(whole[:begin], whole[begin + len(inner) :], [] if between is None else [between])
+    return whole[:begin], whole[begin + len(inner) :], [] if between is None else [between]
 
 
 def make_windows(
@@ -147,24 +123,45 @@ def make_windows(
 
     Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2.
     """
-    frame = _frame(options.tokenizer)
-    require_text_length(options, frame.size)
+    before, after, between = _frame(options.tokenizer)
+    num_special = len(before) + len(after)
+    require_text_length(options, num_special)
+    size = options.max_length - num_special
+    is_special = mask_vocabulary(options.tokenizer).is_special
+    stream = _Stream(size, between)
+    kept = slice(-size, None) if options.tokenizer.truncation_side == "left" else slice(size)
 
-    def write(writer: StoreWriter) -> None:
-        content_length = options.max_length - frame.size
-        out = _WindowWriter(writer, options, frame, content_length=content_length, whole_words=whole_words)
-        parts = (
-            _document_tokens(samples, part, options, source, whole_words) for part in chunks(samples, options, source)
-        )
+    def encode_part(part: slice) -> Encoded:
+        contents = _document_tokens(samples, part, options, source, whole_words)
+        full_lengths = [len(tokens) + num_special for tokens, _ in contents]
+        document: Sequence[int] = range(part.start, part.stop)
         if windows == "joined":
-            _write_joined(out, parts, frame.between)
+            contents, document = stream.cut(contents, is_last=part.stop == len(samples))
+            full_lengths = [len(tokens) + num_special for tokens, _ in contents]
         else:
-            _write_documents(out, parts)
+            contents = [(tokens[kept], flags[kept]) for tokens, flags in contents]
+        ids = [[*before, *tokens.tolist(), *after] for tokens, _ in contents]
+        num_maskable = [int((~is_special[tokens]).sum()) for tokens, _ in contents]
+        out = Encoded(ids, [[0] * len(row) for row in ids], full_lengths)
+        out.row_values = {"num_maskable": num_maskable, "document": list(document)}
+        if whole_words:
+            # Each special token is a separate word. So is the rest of a word that a cut divides: it begins a window.
+            out.token_values["word_start"] = [
+                [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
+            ]
+            out.row_values["smallest_word"] = [_shortest_word(~is_special[tokens], flags) for tokens, flags in contents]
+        return out
 
-    word_settings = "word_start, smallest_word" if whole_words else False
-    fingerprint = token_fingerprint(samples, options, windows=windows, whole_words=word_settings)
-    token_values = {"word_start": "|u1"} if whole_words else None
-    return cached_store(fingerprint, options, write, source=source, token_values=token_values)
+    return tokenize_with(
+        encode_part,
+        samples,
+        options,
+        source=source,
+        token_values={"word_start": "|u1"} if whole_words else None,
+        row_values={"num_maskable": "<i4", "document": "<i8", **({"smallest_word": "<i4"} if whole_words else {})},
+        windows=windows,
+        whole_words="word_start, smallest_word" if whole_words else False,
+    )
 
 
 def _document_tokens(
@@ -182,108 +179,54 @@ def _document_tokens(
     require_tokens(list(map(len, documents)), samples.rows[part], source)
     if not whole_words:
         return [(tokens, np.zeros(len(tokens), dtype=bool)) for tokens in documents]
-    return [(tokens, _word_starts(encoded.word_ids(number))) for number, tokens in enumerate(documents)]
+    flags = []
+    for number in range(len(documents)):
+        words = np.asarray([-1 if word is None else word for word in encoded.word_ids(number)], dtype=np.int64)
+        flags.append(np.concatenate([[True], (words[1:] != words[:-1]) | (words[1:] < 0)]))
+    return list(zip(documents, flags, strict=True))
 
 
-def _word_starts(word_ids: list[int | None]) -> Flags:
-    """Return which tokens belong to another word than the token before."""
-    numbers = np.asarray([-1 if number is None else number for number in word_ids], dtype=np.int64)
-    return np.concatenate([[True], (numbers[1:] != numbers[:-1]) | (numbers[1:] < 0)])
+def _shortest_word(is_maskable: Flags, flags: Flags) -> int:
+    """Return the tokens of the shortest word of a window, without special tokens; 0 where all are special."""
+    sizes = np.add.reduceat(is_maskable.astype(np.int64), np.union1d([0], np.flatnonzero(flags)))
+    return int(sizes[sizes > 0].min(initial=len(flags))) if sizes.any() else 0
 
 
-class _WindowWriter:
-    """Puts special tokens around the content of windows and adds the windows to a store."""
-
-    def __init__(
-        self, writer: StoreWriter, options: TokenizeOptions, frame: _Frame, *, content_length: int, whole_words: bool
-    ) -> None:
-        self._writer, self._options, self._frame, self._whole_words = writer, options, frame, whole_words
-        self._is_special = mask_vocabulary(options.tokenizer).is_special
-        self._num_maskable: list[int] = []
-        self._smallest_word: list[int] = []
-        self.content_length = content_length
-        """Most tokens of a window without its special tokens."""
-        self.keeps_end = options.tokenizer.truncation_side == "left"
-
-    def write(self, contents: list[Document], full_lengths: list[int] | None = None) -> None:
-        """Add windows, from their tokens without special tokens.
-
-        `full_lengths` are the tokens of each content before truncation; the same as in `contents` when not given.
-        """
-        before, after = self._frame.before, self._frame.after
-        ids = [[*before, *tokens.tolist(), *after] for tokens, _ in contents]
-        self._num_maskable += [int((~self._is_special[tokens]).sum()) for tokens, _ in contents]
-        starts = None
-        if self._whole_words:
-            # Each special token is a separate word. So is the rest of a word that a cut divides: it begins a window.
-            starts = [
-                [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
-            ]
-            self._smallest_word += [self._shortest(tokens, flags) for tokens, flags in contents]
-        types = [[0] * len(row) for row in ids] if self._options.need_token_type_ids else None
-        lengths = [len(tokens) for tokens, _ in contents] if full_lengths is None else full_lengths
-        with_special = [length + self._frame.size for length in lengths]
-        self._writer.add(ids, types, with_special, {"word_start": starts} if starts is not None else None)
-
-    def _shortest(self, tokens: Tokens, flags: Flags) -> int:
-        """Return the tokens of the shortest word of a window, without special tokens; 0 where all are special."""
-        begins = np.union1d([0], np.flatnonzero(flags))
-        sizes = np.add.reduceat((~self._is_special[tokens]).astype(np.int64), begins)
-        return int(sizes[sizes > 0].min(initial=len(tokens))) if sizes.any() else 0
-
-    def finish(self, document: IntArray) -> None:
-        """Finish the store; `document` is (N,), the document in which each window begins."""
-        values: dict[str, npt.NDArray[Any]] = {
-            "num_maskable": np.asarray(self._num_maskable, dtype=np.int32),
-            "document": document,
-        }
-        if self._whole_words:
-            values["smallest_word"] = np.asarray(self._smallest_word, dtype=np.int32)
-        self._writer.finish(self._options.max_length, values)
-
-
-def _write_documents(out: _WindowWriter, parts: Iterable[list[Document]]) -> None:
-    """Write a window for each document, truncated on the side that the tokenizer truncates."""
-    first_kept = slice(-out.content_length, None) if out.keeps_end else slice(out.content_length)
-    num_documents = 0
-    for documents in parts:
-        contents = [(tokens[first_kept], flags[first_kept]) for tokens, flags in documents]
-        out.write(contents, [len(tokens) for tokens, _ in documents])
-        num_documents += len(documents)
-    out.finish(np.arange(num_documents, dtype=np.int64))
-
-
-def _write_joined(out: _WindowWriter, parts: Iterable[list[Document]], between: list[int]) -> None:
-    """Write windows of documents that follow each other, with the tokens `between` them.
+class _Stream:
+    """Documents that follow each other with the tokens `between` them, cut into windows of `size` tokens.
 
     Tokens that do not fill a window wait for the next documents; only the last window may be shorter.
     """
-    separator = np.asarray(between, dtype=np.int64), np.ones(len(between), dtype=bool)
-    tokens, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
-    num_written = 0
-    begins: list[int] = []  # position of each document in the stream of all tokens
-    for documents in parts:
-        pieces, length = [(tokens, flags)], len(tokens)
+
+    def __init__(self, size: int, between: list[int]) -> None:
+        self._size = size
+        self._between = np.asarray(between, dtype=np.int64), np.ones(len(between), dtype=bool)
+        self._rest: Document = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
+        self._num_cut = 0
+        self._begins: list[int] = []
+        """Position in the stream of each document from `_first` on, whose end may not be cut yet."""
+        self._first = 0
+
+    def cut(self, documents: list[Document], *, is_last: bool) -> tuple[list[Document], list[int]]:
+        """Return the windows that documents fill, and the number of the document in which each begins."""
+        pieces, length = [self._rest], len(self._rest[0])
         for document in documents:
-            if begins:
-                pieces.append(separator)
-                length += len(between)
-            begins.append(num_written + length)
+            if self._begins:
+                pieces.append(self._between)
+                length += len(self._between[0])
+            self._begins.append(self._num_cut + length)
             pieces.append(document)
             length += len(document[0])
         tokens, flags = (np.concatenate(values) for values in zip(*pieces, strict=True))
-        num_full = length // out.content_length * out.content_length
-        out.write(_cut(tokens[:num_full], flags[:num_full], out.content_length))
-        tokens, flags = tokens[num_full:], flags[num_full:]
-        num_written += num_full
-    out.write(_cut(tokens, flags, out.content_length))
-    starts = np.arange(0, num_written + len(tokens), out.content_length)
-    out.finish(np.searchsorted(begins, starts, side="right").astype(np.int64) - 1)
-
-
-def _cut(tokens: Tokens, flags: Flags, size: int) -> list[Document]:
-    """Return the tokens in pieces of `size`, the last one with the rest."""
-    return [(tokens[start : start + size], flags[start : start + size]) for start in range(0, len(tokens), size)]
+        num_new = length if is_last else length // self._size * self._size
+        starts = np.arange(0, num_new, self._size)
+        windows = [(tokens[start : start + self._size], flags[start : start + self._size]) for start in starts]
+        begins = np.searchsorted(self._begins, [*(starts + self._num_cut), self._num_cut + num_new], side="right") - 1
+        numbers = (begins + self._first).tolist()
+        self._rest = tokens[num_new:], flags[num_new:]
+        self._num_cut += num_new
+        self._begins, self._first = self._begins[begins[-1] :], numbers[-1]
+        return windows, numbers[:-1]
 
 
 def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> tuple[Samples, TokenStore]:
@@ -297,40 +240,36 @@ def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = 
     Raises:
         DataError: No text has a mask token.
     """
-    mask_id = options.tokenizer.mask_token_id
+    tokenizer, has_masks = options.tokenizer, False
 
-    def write(writer: StoreWriter) -> None:
-        document, asked = [], []
-        for part in chunks(samples, options, source):
-            texts, types, lengths = encode(samples, part, options, source)
-            for number, ids in enumerate(texts):
-                positions = [position for position, token in enumerate(ids) if token == mask_id]
-                if lengths[number] > len(ids) and _num_masks(samples.texts[part][number], options) > len(positions):
+    def encode_part(part: slice) -> Encoded:
+        nonlocal has_masks
+        out = Encoded(row_values={"document": [], "asked": []})
+        rows, types, lengths = encode(samples, part, options, source)
+        for number, ids in enumerate(rows):
+            positions = [position for position, token in enumerate(ids) if token == tokenizer.mask_token_id]
+            if lengths[number] > len(ids):
+                whole = tokenizer(samples.texts[part][number], add_special_tokens=False, verbose=False)["input_ids"]
+                if whole.count(tokenizer.mask_token_id) > len(positions):
                     continue  # truncation removed a mask: only a part of the text could be filled in
-                copies = len(positions)
-                repeated_types = None if types is None else [types[number]] * copies
-                writer.add([ids] * copies, repeated_types, [lengths[number]] * copies)
-                document += [part.start + number] * copies
-                asked += positions
-        if not asked:
-            raise DataError(
-                f"{source}: no text has the mask token of this model, {options.tokenizer.mask_token}, with all of its "
-                f"masks within {options.max_length} tokens; write it in the places of the words to fill in",
-                code="data.no_tokens",
-                source=source,
-                max_length=options.max_length,
+            for position in positions:
+                out.ids.append(ids)
+                out.type_ids += [] if types is None else [types[number]]
+                out.full_lengths.append(lengths[number])
+                out.row_values["document"].append(part.start + number)
+                out.row_values["asked"].append(position)
+        has_masks = has_masks or bool(out.ids)
+        if part.stop == len(samples) and not has_masks:
+            message = (
+                f"{source}: no text has the mask token of this model, {tokenizer.mask_token}, with all of its "
+                f"masks within {options.max_length} tokens; write it in the places of the words to fill in"
             )
-        row_values = {"document": np.asarray(document, dtype=np.int64), "asked": np.asarray(asked, dtype=np.int64)}
-        writer.finish(options.max_length, row_values)
+            raise DataError(message, code="data.no_tokens", source=source, max_length=options.max_length)
+        return out
 
-    fingerprint = token_fingerprint(samples, options, windows="questions, whole")
-    store = cached_store(fingerprint, options, write, source=source)
+    kinds = {"document": "<i8", "asked": "<i8"}
+    store = tokenize_with(encode_part, samples, options, source=source, row_values=kinds, windows="questions, whole")
     with_masks = np.unique(store.row_values["document"])
     without = len(samples) - len(with_masks)
     num_dropped = {**samples.num_dropped, **({NO_MASK: without} if without else {})}
     return samples.take(with_masks, num_dropped=num_dropped), store
-
-
-def _num_masks(text: str, options: TokenizeOptions) -> int:
-    ids: list[int] = options.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids.count(options.tokenizer.mask_token_id)

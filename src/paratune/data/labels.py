@@ -55,14 +55,11 @@ def balanced_weights(labels: npt.NDArray[Any], names: Sequence[str], source: str
     """
     num_rows = class_counts(labels, names)
     if absent := [name for name, count in num_rows.items() if count == 0]:
-        raise DataError(
+        message = (
             f"{source}: task.class_weights: balanced needs training rows of each class, and no row has the label "
-            f"{listing(map(repr, absent))}; give the weights, or remove these classes from task.labels",
-            code="task.class_weights",
-            key="task.class_weights",
-            source=source,
-            absent=absent,
+            f"{listing(map(repr, absent))}; give the weights, or remove these classes from task.labels"
         )
+        raise DataError(message, code="task.class_weights", key="task.class_weights", source=source, absent=absent)
     return [len(labels) / (len(names) * count) for count in num_rows.values()]
 
 
@@ -97,8 +94,7 @@ def _check_similarities(numbers: npt.NDArray[np.float32], rows: Sequence[int], t
     if wrong := np.flatnonzero((numbers != 0) & (numbers != 1)).tolist():
         problem = f"labels are neither 0 (unrelated) nor 1 (related), such as {numbers[wrong[0]]:g}"
         advice = "correct them, or set task.loss: cosine_similarity for scores"
-        message = _wrong_text(where, problem, wrong, rows, advice)
-        raise DataError(message, code="data.label_unseen", where=where)
+        raise _wrong_values(where, problem, wrong, rows, advice, code="data.label_unseen")
 
 
 def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:
@@ -166,13 +162,8 @@ def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
     pairs = task.labels.items() if isinstance(task.labels, dict) else ((value, str(value)) for value in task.labels)
     for value, name in pairs:
         if str(value) in ids:
-            raise DataError(
-                f"task.labels names {value!r} twice (as a number and as text); {where} cannot distinguish them",
-                code="task.labels",
-                key="task.labels",
-                value=value,
-                where=where,
-            )
+            message = f"task.labels names {value!r} twice (as a number and as text); {where} cannot distinguish them"
+            raise DataError(message, code="task.labels", key="task.labels", value=value, where=where)
         ids[str(value)] = number_of[name]
     default = default_ids(names)  # not where a value is one of these ids, and may stand for another label
     return ids | (default if ids.keys().isdisjoint(default) else {})
@@ -226,21 +217,22 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
         class_advice = "for class labels, set task.kind: classification and task.labels"
         advice = "write numbers with a decimal point" if decimal_comma else class_advice
         problem = f"targets are not numbers, such as {str(example)[:40]!r}"
-        message = _wrong_text(where, problem, wrong, rows, advice)
-        raise DataError(message, code="data.target_not_number", where=where)
+        raise _wrong_values(where, problem, wrong, rows, advice, code="data.target_not_number")
     with np.errstate(over="ignore"):
         targets = np.asarray(numbers, dtype=np.float64).astype(np.float32)
     if infinite := np.flatnonzero(~np.isfinite(targets)).tolist():
         problem = f"targets are not finite, such as {values[infinite[0]]!r}"
         advice = "correct them, or leave the field empty and set data.missing: drop"
-        message = _wrong_text(where, problem, infinite, rows, advice)
-        raise DataError(message, code="data.target_not_finite", where=where)
+        raise _wrong_values(where, problem, infinite, rows, advice, code="data.target_not_finite")
     return targets
 
 
-def _wrong_text(where: str, problem: str, wrong: Sequence[int], rows: Sequence[int], advice: str) -> str:
-    """Return the message for targets with the indices `wrong`; `rows` has the row of each target."""
-    return f"{where}: {len(wrong)} of {len(rows)} {problem}: {first_rows([rows[index] for index in wrong])}; {advice}"
+def _wrong_values(
+    where: str, problem: str, wrong: Sequence[int], rows: Sequence[int], advice: str, *, code: str
+) -> DataError:
+    """Return the error for values with the indices `wrong`; `rows` has the row of each value."""
+    first = first_rows([rows[index] for index in wrong])
+    return DataError(f"{where}: {len(wrong)} of {len(rows)} {problem}: {first}; {advice}", code=code, where=where)
 
 
 def check_range(
@@ -248,10 +240,9 @@ def check_range(
 ) -> None:
     """Raise a DataError where a target, (len(rows),), is below the lowest or above the highest of `key`."""
     if outside := np.flatnonzero((targets < limits[0]) | (targets > limits[1])).tolist():
-        limits_text = f"{limits[0]:g} and {limits[1]:g} ({key})"
-        problem = f"targets are not between {limits_text}, such as {targets[outside[0]]:g}"
-        message = _wrong_text(where, problem, outside, rows, f"correct them, or change {key}")
-        raise DataError(message, code="data.target_out_of_range", where=where)
+        problem = f"targets are not between {limits[0]:g} and {limits[1]:g} ({key}), such as {targets[outside[0]]:g}"
+        advice = f"correct them, or change {key}"
+        raise _wrong_values(where, problem, outside, rows, advice, code="data.target_out_of_range")
 
 
 def as_number(value: Any) -> float | None:
@@ -262,3 +253,9 @@ def as_number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a whole number, or its text, as an int; None for other values."""
+    number = as_number(value)
+    return int(number) if number is not None and number.is_integer() else None

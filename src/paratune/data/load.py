@@ -1,36 +1,38 @@
-"""Loads the splits of a configuration: reads files, selects columns, cuts off validation and test rows, tokenizes.
+"""Loads the samples of a configuration: reads and joins files, marks pseudo-labelled rows, cuts off parts of train.
 
 Imports no torch.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.sections import Data
-from paratune.config.task_sections import Task, class_names
-from paratune.data.columns import HELD_OUT, LabelArray, Samples
-from paratune.data.sources import (
-    Selector,
-    default_selector,
-    read_samples,
-    refuse_pseudo,
-    source_records,
-    sources_text,
-    split_off_pseudo,
-)
+from paratune.config.task_sections import MultipleChoiceTask, Task, TokenClassificationTask, class_names
+from paratune.data.columns import HELD_OUT, VALUES_OF_SAMPLES, LabelArray, Samples, TableReader, select
+from paratune.data.labels import first_rows
+from paratune.data.read import read_table
+from paratune.data.selection import select_choices, select_words
 from paratune.data.splits import split_rows
 from paratune.data.token_store import DROPPED_WINDOWS, TokenStore
 from paratune.data.tokens import WARNED_TRUNCATED_SHARE, WARNED_UNKNOWN_SHARE, TokenizeOptions, hash_texts
 from paratune.errors import DataError
 
 SPLITS = ("train", "validation", "test")
+PSEUDO = "pseudo"
+"""Column whose true values mark pseudo-labels; `paratune pseudo-label` writes it."""
+
+Selector = Callable[..., Samples]
+"""From a table, and `source` and `group_by` as keywords, to samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,98 @@ class Split:
         }
 
 
+def source_records(samples: Samples) -> list[dict[str, Any]]:
+    """Return the entries of several files in `run.json`; an empty list for a single file."""
+    if samples.file_index is None:
+        return []
+    pseudo = np.zeros(len(samples), dtype=np.bool_) if samples.pseudo is None else samples.pseudo
+    return [
+        {
+            "source": file,
+            "num_rows": int((samples.file_index == number).sum()),
+            "num_pseudo": int(pseudo[samples.file_index == number].sum()),
+        }
+        for number, file in enumerate(samples.files)
+    ]
+
+
+def source_files(source: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the files that an option of the configuration names."""
+    if source is None:
+        return ()
+    return (source,) if isinstance(source, str) else tuple(source)
+
+
+def default_selector(data: Data, task: Task) -> Selector:
+    """Return the selector of tasks with one label, a list of tags, or choices, for each row."""
+
+    def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        reader = TableReader(table, data.columns, data.missing, source, group_by)
+        if isinstance(task, TokenClassificationTask):
+            return select_words(reader, task)
+        return select_choices(reader, task)[0] if isinstance(task, MultipleChoiceTask) else select(reader, task)
+
+    return selected
+
+
+def read_samples(
+    source: str | Sequence[str], data: Data, selector: Selector, *, group_by: str | None = None
+) -> Samples:
+    """Return the samples of one or several files; each must have all columns that the configuration names.
+
+    Raises:
+        DataError: A file or a column is wrong.
+    """
+    files = source_files(source)
+    parts = []
+    for file in files:
+        table = read_table(file, revision=data.hub_revision)
+        parts.append(mark_pseudo(selector(table, source=file, group_by=group_by), table))
+    return parts[0] if len(parts) == 1 else joined_samples(parts, files)
+
+
+def mark_pseudo(samples: Samples, table: pa.Table) -> Samples:
+    """Return the samples of a table with `pseudo` from its column."""
+    return replace(samples, pseudo=is_pseudo(table)[samples.rows])
+
+
+def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which rows have a pseudo-label, (num_rows,).
+
+    A column `pseudo` with other values than true, false and null has another meaning, and marks no row.
+    """
+    none = np.zeros(table.num_rows, dtype=np.bool_)
+    if table.column_names.count(PSEUDO) != 1:
+        return none
+    texts = ["" if value is None else str(value).lower() for value in table.column(PSEUDO).to_pylist()]
+    return np.array([text == "true" for text in texts]) if set(texts) <= {"true", "false", ""} else none
+
+
+def refuse_pseudo(samples: Samples, option: str, source: str) -> None:
+    """Raise a DataError where a row of an evaluation set has a pseudo-label; `option` names its file, `source`."""
+    if samples.pseudo is not None and samples.pseudo.any():
+        rows = samples.rows[samples.pseudo].tolist()
+        message = (
+            f"{source} ({option}) has {len(rows)} pseudo-labelled rows: {first_rows(rows)}; scores on pseudo-labels "
+            "only measure how far two models agree. Name the file in data.train"
+        )
+        raise DataError(message, code="data.pseudo_labels", source=source, option=option)
+
+
+def joined_samples(parts: Sequence[Samples], files: tuple[str, ...]) -> Samples:
+    """Return the samples of several files with these names, in their order; `rows` restarts in each."""
+
+    def joined(values: Sequence[Any]) -> Any:
+        if values[0] is None or isinstance(values[0], np.ndarray):
+            return None if values[0] is None else np.concatenate(values)
+        return list(chain.from_iterable(values))
+
+    fields: dict[str, Any] = {name: joined([getattr(part, name) for part in parts]) for name in VALUES_OF_SAMPLES}
+    fields["num_dropped"] = dict(sum((Counter(part.num_dropped) for part in parts), Counter()))
+    fields["file_index"] = np.repeat(np.arange(len(parts)), [len(part) for part in parts]).astype(np.int64)
+    return Samples(**fields, files=files)
+
+
 def parts_with_progress(
     parts: Mapping[str, tuple[str, Samples]], options: TokenizeOptions
 ) -> Iterator[tuple[str, str, Samples, TokenizeOptions]]:
@@ -119,17 +213,14 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
             continue
         group_by = data.split.group_by if data.split is not None and name == "train" else None
         samples = read_samples(source, data, selector, group_by=group_by)
-        source = sources_text(source)
+        source = " + ".join(source_files(source))
         if name != "train":
             refuse_pseudo(samples, f"data.{name}", source)
         cut_parts = _cut_train(samples, data) if name == "train" and data.split is not None else {name: samples}
         for part, rows in cut_parts.items():
             if part in parts or (part != name and getattr(data, part) is not None):
-                raise DataError(
-                    f"data.{part} names a file and data.split.{part} cuts rows from train; remove one of the two",
-                    code="data.split_conflict",
-                    part=part,
-                )
+                message = f"data.{part} names a file and data.split.{part} cuts rows from train; remove one of the two"
+                raise DataError(message, code="data.split_conflict", part=part)
             parts[part] = (source, rows)
     if not parts:
         raise DataError("data names no file: give data.train, data.validation or data.test", code="data.no_file")
@@ -148,13 +239,11 @@ def _limit_rows(samples: Samples, data: Data, name: str) -> Samples:
 def _cut_train(samples: Samples, data: Data) -> dict[str, Samples]:
     """Return the parts of the training rows. Pseudo-labelled rows are only in train, and do not change other parts."""
     assert data.split is not None
-    labelled, pseudo = split_off_pseudo(samples)
+    marks = np.zeros(len(samples), dtype=np.bool_) if samples.pseudo is None else samples.pseudo
+    labelled, pseudo = np.flatnonzero(~marks), np.flatnonzero(marks)
     if len(labelled) == 0:
-        raise DataError(
-            "data.split: all rows of data.train are pseudo-labelled; no row is left to evaluate on",
-            code="data.split_empty",
-            key="data.split",
-        )
+        message = "data.split: all rows of data.train are pseudo-labelled; no row is left to evaluate on"
+        raise DataError(message, code="data.split_empty", key="data.split")
     labels = None if samples.labels is None else samples.labels[labelled]
     groups = None if samples.groups is None else [samples.groups[index] for index in labelled]
     rows_by_part = {

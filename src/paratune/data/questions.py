@@ -7,16 +7,16 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns
-from paratune.data.columns import AnswerSpan, Missing, Samples, TableReader, column_strings
-from paratune.data.labels import first_rows
+from paratune.data.columns import AnswerSpan, Missing, Samples, TableReader, column_strings, usable_rows
+from paratune.data.labels import first_rows, whole_number
 from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
@@ -43,35 +43,12 @@ PROBLEMS: Final = {
 """What a row may lack: its key in `Samples.num_dropped`, and its text in messages. A row counts for the first problem
 found."""
 _NUM_EXAMPLES = 3
-_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 
 TooLong = Callable[[Sequence[str]], Sequence[bool]]
 """From questions to a flag for each: whether it is too long for a window."""
-
-
-@dataclass
-class _UnusableRows:
-    """Rows that cannot be used, by problem, with a few examples."""
-
-    rows: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in PROBLEMS})
-    examples: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, name: str, row: int, example: str = "") -> None:
-        self.rows[name].append(row)
-        shown = self.examples.setdefault(name, [])
-        if example and len(shown) < _NUM_EXAMPLES:
-            shown.append(f"row {row}: {example}")
-
-    def __str__(self) -> str:
-        parts = []
-        for name, rows in self.rows.items():
-            if rows:
-                shown = self.examples.get(name)
-                parts.append(
-                    f"{len(rows)} with {PROBLEMS[name]}, {first_rows(rows)}"
-                    + (f" ({'; '.join(shown)})" if shown else "")
-                )
-        return "; ".join(parts)
+_Gold = tuple[AnswerSpan, ...] | str | None
+"""Gold answers of a row; None where the value is null, an excerpt as text where it is unreadable."""
 
 
 def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers: bool = True) -> Samples:
@@ -98,63 +75,38 @@ def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers
     assert questions is not None
     assert contexts is not None
     ids = None if columns.id is None else column_strings(table, columns.id)
-    golds = _read_answers(table, columns) if reader.require_labels else None
-    has_flags = reader.require_labels and IS_IMPOSSIBLE in table.column_names
-    impossible = _flags(table, reader.source) if has_flags else None
-    is_long = _too_long_rows(questions, too_long)
-    values = _QuestionTable(questions, contexts, ids, golds, impossible, is_long, may_lack_answers)
-    rows, problems = values.usable()
-    num_dropped = _check_unusable(problems, len(questions), len(rows), reader.missing, reader.source)
-    samples = reader.samples(questions, contexts, rows, num_dropped)
-    return samples if golds is None else replace(samples, answers=[values.answers(row) for row in rows])
-
-
-@dataclass(frozen=True)
-class _QuestionTable:
-    """Values of a table of questions, by row; None for columns that are absent or not read."""
-
-    questions: Sequence[str | None]
-    contexts: Sequence[str | None]
-    ids: Sequence[str] | None
-    golds: Sequence[tuple[AnswerSpan, ...] | str | None] | None
-    impossible: Sequence[bool | None] | None
-    is_long: Sequence[bool]
-    may_lack_answers: bool
-
-    def usable(self) -> tuple[list[int], _UnusableRows]:
-        """Return the rows that can be used, and the problems of the others."""
-        problems, usable = _UnusableRows(), []
-        seen: set[str] = set()
-        for row in range(len(self.questions)):
-            problem, example = self._problem(row, seen)
-            if problem is not None:
-                problems.add(problem, row, example)
-                continue
-            if self.ids is not None:
-                seen.add(self.ids[row])
-            usable.append(row)
-        return usable, problems
-
-    def answers(self, row: int) -> tuple[AnswerSpan, ...]:
-        """Return the gold answers of a usable row; an empty tuple for an unanswerable question."""
-        gold = None if self.golds is None else self.golds[row]
-        return gold if isinstance(gold, tuple) else ()
-
-    def _problem(self, row: int, seen: Collection[str]) -> tuple[str | None, str]:
-        """Return the problem of a row, or None, and an example; `seen` are the ids of earlier rows."""
-        question, context = self.questions[row], self.contexts[row]
+    golds = _read_answers(table, columns) if reader.require_labels else [None] * len(questions)
+    flags = _impossible_flags(table, reader.source) if reader.require_labels else [None] * len(questions)
+    present = [row for row, question in enumerate(questions) if question is not None]
+    long = {
+        row
+        for row, is_long in zip(present, too_long([questions[row] or "" for row in present]), strict=True)
+        if is_long
+    }
+    problems: list[str | None] = []
+    examples: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for row, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        problem, example = None, ""
         if question is None or context is None:
-            return ("question" if question is None else "context"), ""
-        if self.golds is not None:
-            flag = None if self.impossible is None else self.impossible[row]
-            problem, example = _problem(self.golds[row], context, flag, self.may_lack_answers)
-            if problem is not None:
-                return problem, example
-            if self.ids is not None and not self.ids[row].strip():
-                return "id", ""
-            if self.ids is not None and self.ids[row] in seen:
-                return "unique id", repr(self.ids[row])
-        return ("room for the context", f"{question[:60]!r}...") if self.is_long[row] else (None, "")
+            problem = "question" if question is None else "context"
+        elif reader.require_labels:
+            problem, example = _answer_problem(golds[row], context, flags[row], may_lack_answers)
+            if problem is None and ids is not None and (ids[row] in seen or not ids[row].strip()):
+                problem, example = ("unique id", repr(ids[row])) if ids[row].strip() else ("id", "")
+        if problem is None and row in long:
+            problem, example = "room for the context", f"{(question or '')[:60]!r}..."
+        if problem is not None and example:
+            examples.setdefault(problem, []).append(f"row {row}: {example}")
+        elif problem is None and ids is not None:
+            seen.add(ids[row])
+        problems.append(problem)
+    rows, num_dropped = _usable(problems, range(len(problems)), examples, reader.missing, reader.source)
+    samples = reader.samples(questions, contexts, rows, num_dropped)
+    if not reader.require_labels:
+        return samples
+    usable = [golds[row] for row in rows]
+    return replace(samples, answers=[gold if isinstance(gold, tuple) else () for gold in usable])
 
 
 def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Samples:
@@ -165,16 +117,8 @@ def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Sampl
     Raises:
         DataError: A question has no answer (`refuse`), or no question is left.
     """
-    assert samples.answers is not None
-    if all(samples.answers):
-        return samples
-    problems = _UnusableRows()
-    for row, gold in zip(samples.rows.tolist(), samples.answers, strict=True):
-        if not gold:
-            problems.add("an answer", row)
-    answered = np.flatnonzero([bool(gold) for gold in samples.answers]).astype(np.int64)
-    num_dropped = _check_unusable(problems, len(samples), len(answered), missing, source)
-    return samples.take(answered, num_dropped={**samples.num_dropped, **num_dropped})
+    problems = [None if gold else "an answer" for gold in samples.answers or ()]
+    return _dropped(samples, problems, {}, missing, source)
 
 
 def drop_misplaced(samples: Samples, missing: Missing, *, source: str) -> Samples:
@@ -186,18 +130,43 @@ def drop_misplaced(samples: Samples, missing: Missing, *, source: str) -> Sample
         DataError: A first answer is misplaced (`refuse`), or no question is left.
     """
     assert samples.answers is not None
-    misplaced = _misplaced(samples)
-    if not misplaced:
-        return samples
     assert samples.text_pairs is not None
-    problems, rows = _UnusableRows(), samples.rows.tolist()
-    for index in misplaced:
+    problems: list[str | None] = [None] * len(samples)
+    examples = []
+    for index in _misplaced(samples):
+        problems[index] = "matching offset"
         example = _misplaced_text(samples.answers[index][0], samples.text_pairs[index])
-        problems.add("matching offset", rows[index], example)
-    kept = np.delete(np.arange(len(samples), dtype=np.int64), misplaced)
-    num_dropped = _check_unusable(problems, len(samples), len(kept), missing, source)
+        examples.append(f"row {samples.rows[index]}: {example}")
+    return _dropped(samples, problems, {"matching offset": examples}, missing, source)
+
+
+def _dropped(
+    samples: Samples, problems: Sequence[str | None], examples: Mapping[str, list[str]], missing: Missing, source: str
+) -> Samples:
+    """Return the samples without a problem; the others are added to those that were dropped before."""
+    if not any(problems):
+        return samples
+    kept, num_dropped = _usable(problems, samples.rows.tolist(), examples, missing, source)
     counts = Counter(samples.num_dropped) + Counter(num_dropped)
-    return samples.take(kept, num_dropped=dict(counts))
+    return samples.take(np.asarray(kept, dtype=np.int64), num_dropped=dict(counts))
+
+
+def _usable(
+    problems: Sequence[str | None],
+    rows: Sequence[int],
+    examples: Mapping[str, list[str]],
+    missing: Missing,
+    source: str,
+) -> tuple[list[int], dict[str, int]]:
+    """Return the indices of usable questions, and the number of other questions by problem; see `usable_rows`."""
+
+    def describe(problem: str, of_problem: list[int]) -> str:
+        shown = "; ".join(examples.get(problem, [])[:_NUM_EXAMPLES])
+        return f"{len(of_problem)} with {PROBLEMS[problem]}, {first_rows(of_problem)}{f' ({shown})' if shown else ''}"
+
+    num_unusable = sum(problem is not None for problem in problems)
+    rule = f"{num_unusable} of {len(problems)} questions cannot be used"
+    return usable_rows(problems, rows, describe, missing, source, rule=rule, code="data.question_unusable")
 
 
 def place_answers(samples: Samples, *, source: str) -> Samples:
@@ -236,45 +205,19 @@ def _misplaced(samples: Samples) -> list[int]:
     return [index for index, (gold, context) in enumerate(pairs) if gold and not _is_placed(gold[0], context)]
 
 
-def _check_unusable(
-    problems: _UnusableRows, num_rows: int, num_usable: int, missing: Missing, source: str
-) -> dict[str, int]:
-    """Return the number of rows by problem; raise a DataError where they may not be dropped."""
-    num_dropped = {name: len(rows) for name, rows in problems.rows.items() if rows}
-    if num_dropped and missing == "refuse":
-        raise DataError(
-            f"{source}: {sum(num_dropped.values())} of {num_rows} questions cannot be used: {problems}. Correct the "
-            "file, or drop such rows with data.missing: drop",
-            code="data.question_unusable",
-            source=source,
-        )
-    if num_usable == 0:
-        raise DataError(f"{source}: no question is left: {problems}", code="data.no_rows_left", source=source)
-    return num_dropped
-
-
-def _too_long_rows(questions: Sequence[str | None], too_long: TooLong) -> list[bool]:
-    present = [row for row, question in enumerate(questions) if question is not None]
-    flags = [False] * len(questions)
-    for row, flag in zip(present, too_long([questions[row] or "" for row in present]), strict=True):
-        flags[row] = flag
-    return flags
-
-
-def _problem(gold: Any, context: str, impossible: bool | None, may_lack_answers: bool) -> tuple[str | None, str]:
+def _answer_problem(
+    gold: _Gold, context: str, is_impossible: bool | None, may_lack_answers: bool
+) -> tuple[str | None, str]:
     """Return the problem of the answers of a question, or None, and an example."""
-    if gold is None:
-        # A file may have null answers for a question that it marks as impossible.
-        gold = () if impossible else None
-    if gold is None:
+    if gold is None and not is_impossible:  # a file may have null answers for questions that it marks as impossible
         return "answers", ""
     if isinstance(gold, str):
         return "readable answers", gold
-    if impossible is not None and impossible == bool(gold):
-        return "matching is_impossible", f"{IS_IMPOSSIBLE} is {impossible} with {len(gold)} answers"
-    if not gold and not may_lack_answers:
-        return "an answer", ""
-    if gold and not any(answer.text.strip() for answer in gold):
+    if is_impossible is not None and is_impossible == bool(gold):
+        return "matching is_impossible", f"{IS_IMPOSSIBLE} is {is_impossible} with {len(gold or ())} answers"
+    if not gold:
+        return (None if may_lack_answers else "an answer"), ""
+    if not any(answer.text.strip() for answer in gold):
         return "matching offset", _misplaced_text(gold[0], context)
     return None, ""
 
@@ -301,27 +244,24 @@ def _misplaced_text(answer: AnswerSpan, context: str) -> str:
     return f"{answer.text[:40]!r} at {answer.start}, where {there}{elsewhere}"
 
 
-def _read_answers(table: pa.Table, columns: Columns) -> list[tuple[AnswerSpan, ...] | str | None]:
-    """Return the gold answers of each row; None where the value is null, an excerpt as text where it is unreadable."""
+def _read_answers(table: pa.Table, columns: Columns) -> list[_Gold]:
     assert columns.label is not None
     values = table.column(columns.label).to_pylist()
     if columns.answer_start is None:
         return [_answers(value) for value in values]
-    starts = table.column(columns.answer_start).to_pylist()
-    return [_answers_from_columns(text, start) for text, start in zip(values, starts, strict=True)]
+    read: list[_Gold] = []
+    for text, start in zip(values, table.column(columns.answer_start).to_pylist(), strict=True):
+        if isinstance(text, list) and isinstance(start, list):
+            read.append(_answers({"text": text, "answer_start": start}))
+        elif text is None or text == "":
+            position = whole_number(start)
+            read.append(() if position is None or position < 0 else f"no text, but a position ({start!r})")
+        else:
+            read.append(_answers({"text": [text], "answer_start": [start]}))
+    return read
 
 
-def _answers_from_columns(text: Any, start: Any) -> tuple[AnswerSpan, ...] | str | None:
-    """Return the answers of a row that has texts and positions in two columns."""
-    if isinstance(text, list) and isinstance(start, list):
-        return _answers({"text": text, "answer_start": start})
-    if text is None or text == "":
-        position = _whole_number(start)
-        return () if position is None or position < 0 else f"no text, but a position ({start!r})"
-    return _answers({"text": [text], "answer_start": [start]})
-
-
-def _answers(value: Any) -> tuple[AnswerSpan, ...] | str | None:
+def _answers(value: Any) -> _Gold:
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -340,34 +280,24 @@ def _answers(value: Any) -> tuple[AnswerSpan, ...] | str | None:
         return f"{repr(value)[:60]} does not have as many `answer_start` as `text`"
     spans = []
     for text, start in zip(texts, starts, strict=True):
-        position = _whole_number(start)
+        position = whole_number(start)
         if position is None or not isinstance(text, str):
             return f"{text!r} at {start!r}"[:60]
         spans.append(AnswerSpan(text, position))
     return tuple(spans)
 
 
-def _whole_number(value: Any) -> int | None:
-    """Return a value, or the text of a value, as a whole number; None for others."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _flags(table: pa.Table, source: str) -> list[bool | None]:
-    """Return the values of the column `is_impossible`."""
+def _impossible_flags(table: pa.Table, source: str) -> list[bool | None]:
+    """Return the values of the column `is_impossible`; None where it is absent or null."""
+    if IS_IMPOSSIBLE not in table.column_names:
+        return [None] * table.num_rows
     values = table.column(IS_IMPOSSIBLE).to_pylist()
-    odd = Counter(str(value) for value in values if value is not None and str(value).lower() not in (*_TRUE, *_FALSE))
-    if odd:
+    texts = [None if value is None else str(value).lower() for value in values]
+    if odd := [text for text in texts if text is not None and text not in _FLAGS]:
         raise DataError(
-            f"{source}, column {IS_IMPOSSIBLE} contains {odd.most_common(1)[0][0][:40]!r}; expected true or false: it "
-            "marks questions without an answer",
+            f"{source}, column {IS_IMPOSSIBLE} contains {odd[0][:40]!r}; expected true or false: it marks questions "
+            "without an answer",
             code="data.question_unusable",
             source=source,
         )
-    return [None if value is None else str(value).lower() in _TRUE for value in values]
+    return [None if text is None else _FLAGS[text] for text in texts]

@@ -1,4 +1,4 @@
-"""Reads a source of the configuration (file, folder, demo data, hub data set) as an Arrow table.
+"""Reads a source of the configuration (file, folder, demo data, hub data set, own code) as an Arrow table.
 
 Imports no torch.
 """
@@ -7,10 +7,11 @@ import gzip
 import importlib.resources
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +19,14 @@ import pyarrow.parquet as pq
 from paratune import hub
 from paratune.base.text import listing
 from paratune.base.units import GIB, MIB, format_bytes
+from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
+from paratune.config.section import OwnCode
+from paratune.config.sections import Columns
 from paratune.config.sources import CODE, local_path, path_and_split
-from paratune.data.conll import parse_conll, parse_conllu
-from paratune.data.own_rows import read_own_rows
-from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
-from paratune.errors import DataError, did_you_mean, require
+from paratune.data.columns import TableReader
+from paratune.data.json_tables import parse_json
+from paratune.data.tables import parse_conll, parse_conllu, parse_csv, parse_paragraphs, parse_text, parse_tsv
+from paratune.errors import ConfigError, DataError, did_you_mean, require
 
 DEMO = {"sentences": "sentences.csv"}
 """Embedded data sets by name: `demo:sentences`."""
@@ -35,6 +39,8 @@ MAX_UNPACKED_RATIO = 200
 FREE_UNPACKED_BYTES = GIB
 """Unpacked size up to which the ratio is not checked: small files of repeated rows have very large ratios."""
 _CHUNK_BYTES = 16 * MIB
+_TEXTS_AT_A_TIME = 10_000
+"""Rows of a Parquet file that are in memory at a time in `iterate_texts`."""
 
 
 def read_table(source: str, *, revision: str | None = None) -> pa.Table:
@@ -57,11 +63,8 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         MissingDependency: The source needs `datasets`, which is not installed.
     """
     if source.startswith("<") and source.endswith(">"):
-        raise DataError(
-            f"data: {source} is a placeholder; replace it with the name of a file",
-            code="config.placeholder",
-            source=source,
-        )
+        message = f"data: {source} is a placeholder; replace it with the name of a file"
+        raise DataError(message, code="config.placeholder", source=source)
     if source.startswith("hub:"):
         table = _read_hub(source, revision)
     elif source.startswith("demo:"):
@@ -75,6 +78,30 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
             f"{source} has no rows (columns: {listing(table.column_names) or 'none'})", code="data.empty", source=source
         )
     return table
+
+
+def iterate_texts(sources: Sequence[str], column: str) -> Iterator[str]:
+    """Yield the texts of a column of files (as for `read_table`), in order, without rows that have no text.
+
+    For code that reads each text once: Parquet files are read in parts, other files whole.
+
+    Raises:
+        DataError: A file is absent or damaged, or the column is absent or does not contain text.
+    """
+    for source in sources:
+        for table in _tables(source):
+            texts = TableReader(table, Columns(text=column), "drop", source, require_labels=False).texts("text")
+            yield from (text for text in texts or () if text is not None)
+
+
+def _tables(source: str) -> Iterator[pa.Table]:
+    if not source.endswith(".parquet") or not Path(source).is_file():
+        yield read_table(source)
+        return
+    with _explained(source), pq.ParquetFile(source) as file:
+        for batch in file.iter_batches(batch_size=_TEXTS_AT_A_TIME):
+            batch.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
+            yield pa.Table.from_batches([batch])
 
 
 def _read_demo(source: str) -> pa.Table:
@@ -92,18 +119,14 @@ def _read_path(source: str) -> pa.Table:
     whole = local_path(source)
     assert whole is not None
     path, split = path_and_split(whole)
-    if not path.exists():
-        raise DataError(_absent(path), code="data.not_found")
-    return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)
-
-
-def _absent(path: Path) -> str:
-    """Return the message for a path that does not exist, with similar names."""
+    if path.exists():
+        return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)
     parent = path.parent
-    if not parent.is_dir():
-        return f"{path} does not exist; nor does its folder {parent} (working directory: {Path.cwd()})"
-    near = did_you_mean(path.name, [item.name for item in parent.iterdir()])
-    return f"{path} does not exist{near} (working directory: {Path.cwd()})"
+    also = f"; nor does its folder {parent}"
+    if parent.is_dir():
+        also = did_you_mean(path.name, [item.name for item in parent.iterdir()])
+    message = f"{path} does not exist{also} (working directory: {Path.cwd()})"
+    raise DataError(message, code="data.not_found")
 
 
 def _read_file(path: Path, split: str | None) -> pa.Table:
@@ -112,13 +135,11 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
     kind = suffixes[-2] if is_gzip and len(suffixes) > 1 else suffixes[-1] if suffixes and not is_gzip else ""
     is_paragraphs = kind == ".txt" and split == PARAGRAPHS
     if split is not None and not is_paragraphs:
-        raise DataError(
+        message = (
             f"{path}#{split}: only folders saved by `datasets` have splits, and only .txt files #{PARAGRAPHS}; name "
-            "the file without #",
-            code="data.split_unknown",
-            path=path,
-            split=split,
+            "the file without #"
         )
+        raise DataError(message, code="data.split_unknown", path=path, split=split)
     if kind not in PARSERS:
         raise DataError(
             f"{path}: files with {kind or 'no suffix'} cannot be read "
@@ -127,11 +148,8 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
             path=path,
         )
     if not path.is_file():
-        raise DataError(
-            f"{path} is not a regular file (a pipe, a socket or a device?); write the rows to a file",
-            code="data.unreadable",
-            path=path,
-        )
+        message = f"{path} is not a regular file (a pipe, a socket or a device?); write the rows to a file"
+        raise DataError(message, code="data.unreadable", path=path)
     try:
         raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -166,14 +184,21 @@ def _unpacked(path: Path) -> bytes:
     return unpacked.getvalue()  # shares the memory, no copy
 
 
-def _parse_parquet(raw: bytes, source: str) -> pa.Table:
+@contextmanager
+def _explained(source: str) -> Iterator[None]:
+    """Replace errors of Parquet by a `DataError`."""
     try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error
+
+
+def _parse_parquet(raw: bytes, source: str) -> pa.Table:
+    with _explained(source):
         table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
         table.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
         table.column_names  # noqa: B018 - raises where a name is not UTF-8
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error
-    return table
+        return table
 
 
 PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
@@ -193,11 +218,8 @@ PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
 def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
     is_one, is_several = (path / "state.json").is_file(), (path / "dataset_dict.json").is_file()
     if not is_one and not is_several:
-        raise DataError(
-            f"{path} is a folder that was not saved by `datasets` (save_to_disk); name a file in it",
-            code="data.format",
-            path=path,
-        )
+        message = f"{path} is a folder that was not saved by `datasets` (save_to_disk); name a file in it"
+        raise DataError(message, code="data.format", path=path)
     datasets = require("datasets", extra="hub")
     try:
         dataset = datasets.load_from_disk(str(path))
@@ -216,18 +238,11 @@ def _pick(splits: Any, split: str | None, source: str, mark: str) -> Any:
     if split is None and len(names) == 1:
         return splits[names[0]]
     if split is None:
-        raise DataError(
-            f"{source} has {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})",
-            code="data.split_unknown",
-            source=source,
-        )
+        message = f"{source} has {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})"
+        raise DataError(message, code="data.split_unknown", source=source)
     if split not in names:
-        raise DataError(
-            f"{source} has no split {split}{did_you_mean(split, names)} (has: {', '.join(names)})",
-            code="data.split_unknown",
-            source=source,
-            split=split,
-        )
+        message = f"{source} has no split {split}{did_you_mean(split, names)} (has: {', '.join(names)})"
+        raise DataError(message, code="data.split_unknown", source=source, split=split)
     return splits[split]
 
 
@@ -241,11 +256,8 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     name, _, split = source.removeprefix("hub:").partition("@")
     parts = name.split("/")
     if not all(parts) or len(parts) > 3:
-        raise DataError(
-            f"{source}: expected hub:NAME, hub:OWNER/NAME or hub:OWNER/NAME/CONFIG, with @SPLIT",
-            code="data.hub",
-            source=source,
-        )
+        message = f"{source}: expected hub:NAME, hub:OWNER/NAME or hub:OWNER/NAME/CONFIG, with @SPLIT"
+        raise DataError(message, code="data.hub", source=source)
     # A name with one slash is OWNER/NAME or NAME/CONFIG: both are tried, in this order.
     readings: list[tuple[str, str | None]] = (
         [(name, None)] if len(parts) == 1 else [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
@@ -299,3 +311,78 @@ def _offline(datasets: Any, is_offline: bool) -> Iterator[None]:
         yield
     finally:
         datasets.config.HF_HUB_OFFLINE = before
+
+
+def read_own_rows(source: str) -> pa.Table:
+    """Return the rows of a source `code:package.module:function`, or `...?key=value&key=value` with keyword arguments.
+
+    The function is called once, with the arguments as texts. It returns an Arrow table, an object with a length and
+    items such as a torch Dataset, or another iterable that ends. Rows are mappings of columns to values.
+
+    Raises:
+        ConfigError: The function cannot be imported or called.
+        DataError: The arguments cannot be read; or it returns something else, or the number of rows differs from the
+            length.
+    """
+    name, _, query = source.removeprefix(CODE).partition("?")
+    rows = call_own_code(OwnCode.model_construct(function=name, options=_arguments(query, source)), source)
+    if isinstance(rows, pa.Table):
+        return rows
+    try:
+        with same_folder():
+            read = _rows_of(rows, source)
+    except (ConfigError, DataError):
+        raise
+    except OWN_ERRORS as error:  # a user's data set may raise anything
+        message = f"{source}: reading its rows raised {described_error(error)}"
+        raise DataError(message, code="data.own_rows", source=source) from error
+    for number, row in enumerate(read):
+        if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
+            message = (
+                f"{source}: row {number} is of type {type(row).__name__}; a row is a mapping of column names to values"
+            )
+            raise DataError(message, code="data.own_rows", source=source, row=number)
+    columns = dict.fromkeys(key for row in read for key in row)
+    try:
+        return pa.table({key: pa.array([row.get(key) for row in read]) for key in columns})
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{source}: the values of a column have different types, or a type that Arrow does not have: {error}; use "
+            "texts, numbers and lists of them",
+            code="data.own_rows",
+            source=source,
+        ) from error
+
+
+def _arguments(query: str, source: str) -> dict[str, str]:
+    """Return the keyword arguments of a source, what follows the question mark."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError:
+        pairs = []
+    arguments = dict(pairs)
+    if len(arguments) != len(pairs) or bool(arguments) != bool(query):
+        message = f"{source}: what follows ? is {query}; write key=value&key=value, each key once"
+        raise DataError(message, code="data.own_arguments", source=source, value=query)
+    return arguments
+
+
+def _rows_of(rows: Any, source: str) -> list[Any]:
+    """Return all rows, as many as the length before and after reading."""
+    before = len(rows) if hasattr(rows, "__len__") else None
+    if before is not None and hasattr(rows, "__getitem__") and not isinstance(rows, Mapping):
+        read = [rows[number] for number in range(before)]
+    elif isinstance(rows, Iterable) and not isinstance(rows, Mapping | str):
+        read = list(rows)
+    else:
+        message = f"{source} returned {type(rows).__name__}; return a data set or an iterable of mappings"
+        raise DataError(message, code="data.own_rows", source=source)
+    after = len(rows) if before is not None else None
+    if before != after or before not in (None, len(read)):
+        raise DataError(
+            f"{source}: its length was {before} before and {after} after reading, and it has {len(read)} rows; a data "
+            "set must not change",
+            code="data.own_rows",
+            source=source,
+        )
+    return read

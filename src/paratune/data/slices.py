@@ -14,7 +14,7 @@ from paratune.base.text import listing
 from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.data.read import read_table
-from paratune.data.windows import EXAMPLE
+from paratune.data.sequences import EXAMPLE
 from paratune.errors import DataError, did_you_mean
 from paratune.records.scores import BUILT_IN, LABEL, LENGTH, MAX_SLICES
 
@@ -102,13 +102,11 @@ def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str
         DataError: The column is absent.
     """
     if name not in table.column_names:
-        raise DataError(
+        message = (
             f"{source} has no column {name} to slice by{did_you_mean(name, [*table.column_names, *BUILT_IN])}; "
-            f"it has: {listing(map(repr, table.column_names))}; {' and '.join(BUILT_IN)} are always there",
-            code="data.column_missing",
-            source=source,
-            name=name,
+            f"it has: {listing(map(repr, table.column_names))}; {' and '.join(BUILT_IN)} are always there"
         )
+        raise DataError(message, code="data.column_missing", source=source, name=name)
     values = table.column(name).to_pylist()
     return [_text(values[row]) for row in rows]
 

@@ -45,11 +45,8 @@ def split_rows(
     classes = np.zeros(num_rows, dtype=np.int64)
     if split.stratify:
         if labels is None or not np.issubdtype(labels.dtype, np.integer):
-            raise DataError(
-                "data.split.stratify needs class labels; remove it for a numeric target",
-                code="data.split_conflict",
-                key="data.split.stratify",
-            )
+            message = "data.split.stratify needs class labels; remove it for a numeric target"
+            raise DataError(message, code="data.split_conflict", key="data.split.stratify")
         classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     if split.folds is not None:
         return _fold(split, classes, groups)
@@ -60,13 +57,11 @@ def split_rows(
     units = f"{num_rows} rows" + ("" if groups is None else f" in {len(set(groups))} groups")
     for name, rows in parts.items():
         if len(rows) == 0:
-            raise DataError(
+            message = (
                 f"data.split: the {name} part of {units} would be empty (its share is {shares[name]:g}); "
-                "give it a larger share, or more data",
-                code="data.split_empty",
-                key="data.split",
-                name=name,
+                "give it a larger share, or more data"
             )
+            raise DataError(message, code="data.split_empty", key="data.split", name=name)
     return parts
 
 
@@ -85,12 +80,8 @@ def _fold(split: SplitOptions, classes: IntArray, groups: Sequence[str] | None) 
         units = f"{len(classes)} rows" if groups is None else f"{len(set(groups))} groups"
         if split.stratify:
             units = f"rows of which no class has more than {np.bincount(classes).max()}"
-        raise DataError(
-            f"data.split.folds: {units} cannot be divided into {split.folds} folds; use fewer folds",
-            code="data.split_empty",
-            key="data.split.folds",
-            value=split.folds,
-        ) from error
+        message = f"data.split.folds: {units} cannot be divided into {split.folds} folds; use fewer folds"
+        raise DataError(message, code="data.split_empty", key="data.split.folds", value=split.folds) from error
     train, validation = parts[split.fold]
     return {"train": train.astype(np.int64), "validation": validation.astype(np.int64)}
 
@@ -99,11 +90,8 @@ def _shares(split: SplitOptions) -> dict[str, float]:
     held_out = {name: share for name in ("validation", "test") if (share := getattr(split, name)) is not None}
     train = 1.0 - sum(held_out.values())
     if train <= 1e-9:
-        raise DataError(
-            f"data.split: the shares of validation and test sum to {1 - train:g}; no row is left for training",
-            code="data.split_empty",
-            key="data.split",
-        )
+        message = f"data.split: the shares of validation and test sum to {1 - train:g}; no row is left for training"
+        raise DataError(message, code="data.split_empty", key="data.split")
     return {"train": train, **held_out}
 
 

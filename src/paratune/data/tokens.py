@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,8 +39,6 @@ Truncation = Literal["longest_first", "only_first", "only_second", "head_tail"]
 Progress = Callable[[int, int], None]
 """Called with the number of tokenized samples and of all samples, after each chunk."""
 Stop = Callable[[], bool]
-Write = Callable[[StoreWriter], None]
-"""Adds all samples to a writer and calls its `finish`."""
 
 CHUNK_SIZE = 1000
 """Most samples of a chunk; `TokenizeOptions.stop` is called between chunks."""
@@ -89,6 +87,19 @@ class TokenizeOptions:
     """Called while another process has the lock."""
 
 
+@dataclass
+class Encoded:
+    """Sequences of tokens to write, with values of their tokens and of them."""
+
+    ids: list[list[int]] = field(default_factory=list)
+    type_ids: list[list[int]] = field(default_factory=list)
+    """Not used where the model takes none."""
+    full_lengths: list[int] = field(default_factory=list)
+    """Tokens of each sequence before truncation."""
+    token_values: dict[str, list[list[int]]] = field(default_factory=dict)
+    row_values: dict[str, list[Any]] = field(default_factory=dict)
+
+
 def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
     """Return the tokens of all samples, from the cache or newly tokenized.
 
@@ -105,12 +116,52 @@ def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data"
     """
     _require_room(samples, options)
 
-    def write(writer: StoreWriter) -> None:
-        for part in chunks(samples, options, source):
-            writer.add(*encode(samples, part, options, source))
-        writer.finish(options.max_length)
+    def encode_part(part: slice) -> Encoded:
+        ids, type_ids, full_lengths = encode(samples, part, options, source)
+        return Encoded(ids, type_ids or [], full_lengths)
 
-    return cached_store(token_fingerprint(samples, options), options, write, source=source)
+    return tokenize_with(encode_part, samples, options, source=source)
+
+
+def tokenize_with(
+    encode_part: Callable[[slice], Encoded],
+    samples: Samples,
+    options: TokenizeOptions,
+    *,
+    source: str,
+    token_values: Mapping[str, str] | None = None,
+    row_values: Mapping[str, str] | None = None,
+    **settings_of_task: Any,
+) -> TokenStore:
+    """Return the sequences that a function makes of each chunk of samples, from the cache or newly tokenized.
+
+    Args:
+        encode_part: Called with consecutive slices of all samples, in order; it tokenizes them.
+        samples: Texts, or pairs of texts.
+        options: Tokenizer, limits, cache; `progress` counts samples.
+        source: Name of the samples in messages.
+        token_values: Dtypes of `Encoded.token_values` by name.
+        row_values: Dtypes of `Encoded.row_values` by name.
+        settings_of_task: Other values that the sequences depend on; part of the fingerprint.
+
+    Errors as in `tokenize`.
+    """
+
+    def write(writer: StoreWriter) -> None:
+        rows: dict[str, list[Any]] = {name: [] for name in row_values or {}}
+        for part in chunks(samples, options, source):
+            encoded = encode_part(part)
+            type_ids = encoded.type_ids if options.need_token_type_ids else None
+            writer.add(encoded.ids, type_ids, encoded.full_lengths, encoded.token_values)
+            for name, values in rows.items():
+                values += encoded.row_values[name]
+        arrays = {name: np.asarray(rows[name], dtype=kind) for name, kind in (row_values or {}).items()}
+        writer.finish(options.max_length, arrays)
+
+    fingerprint = token_fingerprint(samples, options, **settings_of_task)
+    store = cached_store(fingerprint, options, write, token_values)
+    require_known(store, options.tokenizer, source)
+    return store
 
 
 def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[slice]:
@@ -124,55 +175,63 @@ def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[
                 source=source,
                 start=start,
             )
-        end = _end_of_chunk(samples, start)
+        end, num_characters = start, 0
+        while end < min(start + CHUNK_SIZE, len(samples)) and num_characters < CHUNK_CHARACTERS:
+            num_characters += len(samples.texts[end])
+            num_characters += 0 if samples.text_pairs is None else len(samples.text_pairs[end])
+            end += 1
         yield slice(start, end)
         if options.progress is not None:
             options.progress(end, len(samples))
         start = end
 
 
-def _end_of_chunk(samples: Samples, start: int) -> int:
-    """Return the end of the chunk that begins with the sample `start`."""
-    num_characters = 0
-    most = min(start + CHUNK_SIZE, len(samples))
-    for sample in range(start, most):
-        num_characters += len(samples.texts[sample])
-        if samples.text_pairs is not None:
-            num_characters += len(samples.text_pairs[sample])
-        if num_characters >= CHUNK_CHARACTERS:
-            return sample + 1
-    return most
-
-
 def cached_store(
     fingerprint: str,
     options: TokenizeOptions,
-    write: Write,
-    *,
-    source: str,
+    write: Callable[[StoreWriter], None],
     token_values: Mapping[str, str] | None = None,
 ) -> TokenStore:
     """Return the tokens with a fingerprint from the cache; where it has none, one process writes them, others wait.
 
-    Args:
-        fingerprint: Fingerprint of all that the tokens depend on; name of the folder.
-        options: Tokenizer, cache and callbacks.
-        write: Adds all samples to a writer and calls its `finish`.
-        source: Name of the samples in messages.
-        token_values: As for `StoreWriter`.
-
-    Raises:
-        DataError: The cache cannot be written, or most tokens are unknown tokens.
-        Stopped: `options.stop` returned true; the cache has no incomplete entry.
+    `write` adds all samples to a writer and calls its `finish`; `token_values` are those of the writer.
     """
-    if options.is_cached:
-        store = _read_or_write(fingerprint, options, write, token_values)
-    else:
-        in_memory = _write(None, options, write, token_values)
+
+    def written(folder: Path | None) -> TokenStore | None:
+        tokenizer = options.tokenizer
+        with (
+            preserve_state(tokenizer),
+            StoreWriter(
+                folder,
+                # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
+                "<u2" if tokenizer.is_fast and num_token_ids(tokenizer) <= 2**16 else "<u4",
+                has_type_ids=options.need_token_type_ids,
+                unknown_id=_unknown_id(tokenizer),
+                token_values=token_values,
+            ) as writer,
+        ):
+            write(writer)
+        return writer.store
+
+    if not options.is_cached:
+        in_memory = written(None)
         assert in_memory is not None
-        store = in_memory
-    require_known(store, options.tokenizer, source)
-    return store
+        return in_memory
+    cache_dir = cache_folder(options.cache_dir)
+    folder = cache_dir / "tokens" / fingerprint
+    if (store := _open_cached(folder)) is not None:
+        return store
+    with explain_disk_errors(cache_dir):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(fingerprint + ".lock"), options.stop, options.waits):
+            # Another process may have written the tokens while this one waited for the lock.
+            if (store := _open_cached(folder, warns=True)) is not None:
+                return store
+            # Only the process with the lock writes: a temporary folder that exists now is of one that was killed.
+            for damaged in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
+                remove_folder(damaged)
+            written(folder)
+    return open_store(folder)
 
 
 def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
@@ -200,52 +259,8 @@ def _unknown_id(tokenizer: Any) -> int | None:
     return None if unknown in {getattr(tokenizer, f"{name}_token_id", None) for name in others} else unknown
 
 
-def _read_or_write(
-    fingerprint: str, options: TokenizeOptions, write: Write, token_values: Mapping[str, str] | None
-) -> TokenStore:
-    cache_dir = cache_folder(options.cache_dir)
-    folder = cache_dir / "tokens" / fingerprint
-    if (store := _open_cached(folder)) is not None:
-        return store
-    with explain_disk_errors(cache_dir):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(fingerprint + ".lock"), options.stop, options.waits):
-            # Another process may have written the tokens while this one waited for the lock.
-            if (store := _open_cached(folder, warns=True)) is not None:
-                return store
-            # Only the process with the lock writes: a temporary folder that exists now is of one that was killed.
-            for damaged in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
-                remove_folder(damaged)
-            _write(folder, options, write, token_values)
-    return open_store(folder)
-
-
-def _write(
-    folder: Path | None, options: TokenizeOptions, write: Write, token_values: Mapping[str, str] | None
-) -> TokenStore | None:
-    """Write tokens into a folder, or return them where it is None."""
-    tokenizer = options.tokenizer
-    with (
-        StoreWriter(
-            folder,
-            _dtype(tokenizer),
-            has_type_ids=options.need_token_type_ids,
-            unknown_id=_unknown_id(tokenizer),
-            token_values=token_values,
-        ) as writer,
-        preserve_state(tokenizer),
-    ):
-        write(writer)
-    return writer.store
-
-
 def _open_cached(folder: Path, *, warns: bool = False) -> TokenStore | None:
-    """Return the store of a folder, or None where it is missing or damaged.
-
-    Args:
-        folder: Folder of the store.
-        warns: Log a warning where it is damaged; for the process with the lock, which writes it again.
-    """
+    """Return the store of a folder, or None where it is missing or damaged; only who writes it again warns of that."""
     try:
         return open_store(folder)
     except FileNotFoundError:
@@ -288,38 +303,26 @@ def _require_room(samples: Samples, options: TokenizeOptions) -> None:
         raise DataError("there are no samples to tokenize", code="data.empty")
     is_pair = samples.text_pairs is not None
     if options.truncation == "only_second" and not is_pair:
-        raise ConfigError(
-            "data.truncation: only_second needs a second text (data.columns.text_pair)",
-            code="config.no_effect",
-            key="data.truncation",
-        )
+        message = "data.truncation: only_second needs a second text (data.columns.text_pair)"
+        raise ConfigError(message, code="config.no_effect", key="data.truncation")
     num_special = options.tokenizer.num_special_tokens_to_add(pair=is_pair)
     require_text_length(options, num_special)
     if options.truncation == "head_tail" and (options.head_tokens or 0) > options.max_length - num_special:
-        raise ConfigError(
+        message = (
             f"data.head_tokens: {options.head_tokens} is more than the {options.max_length - num_special} tokens of a "
-            f"text that fit into data.max_length: {options.max_length}",
-            code="data.max_length_too_small",
-            key="data.head_tokens",
-            value=options.head_tokens,
+            f"text that fit into data.max_length: {options.max_length}"
         )
+        raise ConfigError(message, code="data.max_length_too_small", key="data.head_tokens", value=options.head_tokens)
 
 
 def require_text_length(options: TokenizeOptions, num_special: int) -> None:
     """Raise a ConfigError where `max_length` leaves no token for text next to the special tokens."""
     if options.max_length <= num_special:
-        raise ConfigError(
+        message = (
             f"data.max_length: {options.max_length} leaves no tokens for text next to {num_special} special tokens; "
-            f"at least {num_special + 1} is needed",
-            code="data.max_length_too_small",
-            key="data.max_length",
-            value=options.max_length,
+            f"at least {num_special + 1} is needed"
         )
-
-
-def _dtype(tokenizer: Any) -> str:
-    # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
-    return "<u2" if tokenizer.is_fast and num_token_ids(tokenizer) <= 2**16 else "<u4"
+        raise ConfigError(message, code="data.max_length_too_small", key="data.max_length", value=options.max_length)
 
 
 def token_fingerprint(samples: Samples, options: TokenizeOptions, **settings_of_task: Any) -> str:
@@ -398,22 +401,25 @@ def encode(
     long = [index for index, length in enumerate(full_lengths) if length > max_length]
     if long and truncation == "head_tail":
         for index in long:
-            ids[index] = _without_middle(ids[index], *spans)
-            if types is not None:
-                types[index] = _without_middle(types[index], *spans)
+            for values in (ids, *([] if types is None else [types])):
+                row = values[index]
+                values[index] = row[: spans[0]] + row[len(row) - spans[1] :]
     elif long:
         if pairs is not None:
             texts, pairs = cut_long_texts(texts, pairs, options.tokenizer, *spans, most_characters=PAIRED_TEXT)
+        reason, uncut = "they are still too long", long
         try:
             cut = call(long, truncation=truncation, max_length=max_length)
+            # Slow tokenizers log an error and return the whole sample.
+            uncut = [index for index, row in zip(long, cut["input_ids"], strict=True) if len(row) > max_length]
         except Exception as error:  # the Rust library raises plain exceptions
+            reason = str(error)
+        if uncut:
             raise DataError(
-                _too_long_message(source, rows[long], options, str(error)), code="data.cannot_truncate"
-            ) from error
-        uncut = [index for index, row in zip(long, cut["input_ids"], strict=True) if len(row) > max_length]
-        if uncut:  # slow tokenizers log an error and return the whole sample
-            raise DataError(
-                _too_long_message(source, rows[uncut], options, "they are still too long"), code="data.cannot_truncate"
+                f"{source}: samples cannot be truncated to data.max_length: {max_length} with data.truncation: "
+                f"{truncation} ({reason}); {first_rows(rows[uncut].tolist())}; use longest_first, or a larger "
+                "max_length",
+                code="data.cannot_truncate",
             )
         for place, index in enumerate(long):
             ids[index] = cut["input_ids"][place]
@@ -435,17 +441,6 @@ def _head_tail_spans(options: TokenizeOptions) -> tuple[int, int]:
     return num_before + num_head, room - num_head + num_after
 
 
-def _without_middle(row: list[int], num_first: int, num_last: int) -> list[int]:
-    return row[:num_first] + row[len(row) - num_last :]
-
-
-def _too_long_message(source: str, rows: Any, options: TokenizeOptions, reason: str) -> str:
-    return (
-        f"{source}: samples cannot be truncated to data.max_length: {options.max_length} with data.truncation: "
-        f"{options.truncation} ({reason}); {first_rows(rows.tolist())}; use longest_first, or a larger max_length"
-    )
-
-
 def require_tokens(lengths: Sequence[int], rows: Any, source: str) -> None:
     """Raise a `DataError` that names the rows, (N,), whose texts have no tokens."""
     empty = np.flatnonzero(np.asarray(lengths) == 0)
@@ -455,8 +450,5 @@ def require_tokens(lengths: Sequence[int], rows: Any, source: str) -> None:
 
 def no_tokens_error(texts: str, source: str) -> DataError:
     """Return the error for texts without tokens, such as "rows 3, 8"."""
-    return DataError(
-        f"{source}: the tokenizer returns no tokens for {texts}; correct or remove such rows",
-        code="data.no_tokens",
-        source=source,
-    )
+    message = f"{source}: the tokenizer returns no tokens for {texts}; correct or remove such rows"
+    return DataError(message, code="data.no_tokens", source=source)

@@ -32,7 +32,7 @@ from paratune.errors import LaunchError
 
 Make = Callable[[int], list[Batch]]
 """Returns the batches of a number, such as a step; with workers it is sent to them through a pipe (pickled)."""
-_PRELOADED = ("paratune.data.workers", "paratune.data.masking", "paratune.data.window_batches")
+_PRELOADED = ("paratune.data.workers", "paratune.data.collators")
 _ALIGNMENT = 64
 """Bytes; the alignment of tensors in a parcel, the same as of PyTorch's allocations."""
 _GRACE_S = 1.0

@@ -33,9 +33,10 @@ from paratune.config.task_sections import (
     class_names,
 )
 from paratune.data.columns import Missing
+from paratune.data.duplicates import count_seen_texts
+from paratune.data.json_tables import is_squad_table
 from paratune.data.load import Split
 from paratune.data.loader import PackedCollator, eval_batches
-from paratune.data.squad import is_squad_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, DataError, coded, did_you_mean, option_error

@@ -14,10 +14,8 @@ import pyarrow as pa
 from paratune.base.unique_keys import unique_keys
 from paratune.config.sections import Columns, named_columns
 from paratune.data.labels import first_rows
-from paratune.data.load import Split
-from paratune.data.memory_store import joined_store
-from paratune.data.sources import joined_samples
-from paratune.data.windows import EXAMPLE
+from paratune.data.load import Split, joined_samples
+from paratune.data.sequences import EXAMPLE, joined_store
 from paratune.errors import DataError, ParatuneError
 from paratune.feedback.feedback import KINDS, ScoreCalibration, calibrate, numbers
 from paratune.infer.trained import TrainedModel

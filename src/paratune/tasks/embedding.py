@@ -15,7 +15,7 @@ from paratune.config.task_sections import EmbeddingTask, group_size
 from paratune.data.columns import LabelArray, Missing, Samples, TableReader, select
 from paratune.data.load import Split
 from paratune.data.loader import Collator
-from paratune.data.text_groups import num_texts, text_numbers, tokenize_texts
+from paratune.data.sequences import num_texts, text_numbers, tokenize_texts
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, ConfigError, DataError, coded

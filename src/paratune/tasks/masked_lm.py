@@ -12,11 +12,11 @@ import numpy as np
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import MaskedLMTask
+from paratune.data.collators import MaskingCollator, num_hidden, question_batches
 from paratune.data.columns import Samples
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
 from paratune.data.load import Split, samples_fingerprint
 from paratune.data.loader import Collate
-from paratune.data.masking import MaskingCollator, num_hidden, question_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.values import known, no_scores

@@ -6,7 +6,6 @@ Dimensions: `W` windows, `N` questions.
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,20 +15,14 @@ import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import QuestionAnsweringTask
+from paratune.data.collators import window_batches
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.load import Split
 from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers, select_questions
+from paratune.data.sequences import answer_tokens, count_unreachable_answers, tokenize_windows, window_limits
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
-from paratune.data.window_batches import window_batches
-from paratune.data.windows import (
-    answer_tokens,
-    are_too_long,
-    count_unreachable_answers,
-    tokenize_windows,
-    window_limits,
-)
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores
 from paratune.metrics.values import no_scores
@@ -58,10 +51,9 @@ class QuestionAnsweringRecipe(TaskRecipe):
         """The last answers, which scores, details and files of a split all need."""
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
-        limits = window_limits(options, self._task.stride)
         return select_questions(
             TableReader(table, **how),
-            too_long=partial(are_too_long, options=options, window_limits=limits),
+            too_long=window_limits(options, self._task.stride).are_too_long,
             may_lack_answers=self._task.unanswerable is not False,
         )
 

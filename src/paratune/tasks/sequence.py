@@ -24,7 +24,7 @@ from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
 from paratune.data.loader import Collator
-from paratune.data.text_windows import tokenize_text_windows
+from paratune.data.sequences import tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded

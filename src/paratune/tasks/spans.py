@@ -18,6 +18,7 @@ from paratune.data.windows import CHAR_END, CHAR_START, EXAMPLE
 from paratune.metrics.squad import RawScores, with_threshold
 from paratune.records import write_json
 from paratune.records.predictions import write_predictions
+from paratune.data.sequences import CHAR_END, CHAR_START, EXAMPLE
 from paratune.tasks.protocol import Outputs
 
 Floats = npt.NDArray[np.float64]

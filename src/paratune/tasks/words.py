@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import TokenClassificationTask
+from paratune.data.collators import WordCollator
 from paratune.data.columns import Samples, TableReader
 from paratune.data.load import Split
+from paratune.data.selection import select_words
+from paratune.data.sequences import WORD, tags_by_word, tokenize_words
 from paratune.data.token_store import TokenStore
 from paratune.data.tokenizers import require_fast
 from paratune.data.tokens import TokenizeOptions
-from paratune.data.word_table import select_words
-from paratune.data.words import WORD, WordCollator, tags_by_word, tokenize_words
 from paratune.errors import CodedWarning, coded
 from paratune.metrics.entities import (
     COUNTS,

@@ -11,7 +11,7 @@ import pytest
 from corpus_documents import content
 
 from paratune.commands.corpus_run import STAGES, build_corpus
-from paratune.data.texts import iterate_texts
+from paratune.data.read import iterate_texts
 
 pytestmark = pytest.mark.slow
 

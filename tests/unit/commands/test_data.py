@@ -7,7 +7,7 @@ from tiny import tiny_model
 
 from paratune.commands import data as command
 from paratune.commands.data import data
-from paratune.data.sources import PSEUDO
+from paratune.data.load import PSEUDO
 from paratune.errors import EXIT_DATA, EXIT_OK
 
 CONFIG = """\

@@ -16,6 +16,9 @@ from paratune.corpus.stage import Stage, begin, finish, stage_output
 from paratune.corpus.store import run_store, text_split, url_host
 from paratune.data.read import read_table
 from paratune.data.texts import iterate_texts
+from paratune.corpus.store import run
+from paratune.corpus.store.run import text_split, url_host
+from paratune.data.read import iterate_texts, read_table
 
 DISPLAY = Display(speaks=False)
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]

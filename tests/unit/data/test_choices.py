@@ -10,9 +10,10 @@ from tiny import tiny_tokenizer
 
 from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask
-from paratune.data.choices import select_choices, tokenize_choices
 from paratune.data.columns import TableReader
 from paratune.data.duplicates import repeats
+from paratune.data.selection import select_choices
+from paratune.data.sequences import tokenize_choices
 from paratune.data.tokens import TokenizeOptions
 
 QUESTIONS = ["zoe was", "the film was", "it was"]

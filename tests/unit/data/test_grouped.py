@@ -11,7 +11,7 @@ from torch import Tensor
 from paratune.batch.packing import pack, round_up
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
-from paratune.data.memory_store import joined_store
+from paratune.data.sequences import joined_store
 from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.strategies.pipeline.parts import parts_of
 

@@ -219,7 +219,9 @@ def test_prediction_does_not_read_answers():
 
 
 def test_no_question_left_is_an_error():
-    assert "no question is left: 1 with no context" in error_text(table([None], context=[""]), missing="drop")
+    assert "1 of 1 questions cannot be used: 1 with no context" in error_text(
+        table([None], context=[""]), missing="drop"
+    )
 
 
 def test_a_missing_column_is_reported():

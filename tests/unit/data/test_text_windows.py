@@ -8,8 +8,8 @@ from tiny import tiny_tokenizer
 from paratune.config.task_sections import WindowOptions
 from paratune.data.columns import Samples
 from paratune.data.load import Split, truncation_warnings
+from paratune.data.sequences import tokenize_text_windows
 from paratune.data.slices import num_tokens
-from paratune.data.text_windows import tokenize_text_windows
 from paratune.data.tokens import TokenizeOptions, tokenize
 
 TOKENIZER = tiny_tokenizer()

@@ -13,19 +13,18 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from paratune.data.columns import AnswerSpan, Samples
-from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions
-from paratune.data.windows import (
+from paratune.data.sequences import (
     BOUNDS,
     CHAR_END,
     CHAR_START,
     EXAMPLE,
     answer_tokens,
-    are_too_long,
     count_unreachable_answers,
     tokenize_windows,
     window_limits,
 )
+from paratune.data.token_store import TokenStore
+from paratune.data.tokens import TokenizeOptions
 
 QUESTION = "the film is"
 CONTEXT = "one two three four five six seven eight nine ten"
@@ -79,7 +78,7 @@ def test_windows_are_tokenized_once(options: TokenizeOptions):
 
 def test_the_state_of_the_tokenizer_does_not_change(options: TokenizeOptions):
     tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
-    are_too_long([QUESTION], options, window_limits(options, 2))
+    window_limits(options, 2).are_too_long([QUESTION])
     assert options.tokenizer.backend_tokenizer.truncation is None
 
 
@@ -190,20 +189,20 @@ def test_question_and_context_of_a_decoder_are_separated_by_a_line_break(tmp_pat
     assert spans(store, 0, "Ana e Rui") == ["-"] * 5 + ["A", "n", "a", "", "e", "", "-"]
     # Of 12 tokens an end token, the line break, 2 that are shared and a new one leave 7 to the question.
     limits = window_limits(options, 2)
-    assert are_too_long(["1234567", "12345678"], options, limits) == [False, True]
+    assert limits.are_too_long(["1234567", "12345678"]) == [False, True]
     with raises_code("task.stride", "9", "2", "8"):
         window_limits(options, 9)
-    assert are_too_long(["1", "12"], options, window_limits(options, 8)) == [False, True]
+    assert window_limits(options, 8).are_too_long(["1", "12"]) == [False, True]
 
 
 def test_a_question_is_too_long_when_no_new_token_of_the_context_fits(options: TokenizeOptions):
     limits = window_limits(options, 2)
     assert limits.max_question == 12 - 3 - 2 - 1
     at_most = " ".join(["one"] * limits.max_question)
-    assert are_too_long([at_most, at_most + " two"], options, limits) == [False, True]
+    assert limits.are_too_long([at_most, at_most + " two"]) == [False, True]
     store = tokenize_windows(samples((at_most, CONTEXT)), options, 2)
     assert store.row_values[BOUNDS][:, 2].max() - store.row_values[BOUNDS][:, 1].max() == 3
-    assert are_too_long([], options, limits) == []
+    assert limits.are_too_long([]) == []
 
 
 def test_a_stride_without_room_is_an_error(options: TokenizeOptions):

@@ -11,10 +11,11 @@ from tokenizer_kinds import KINDS
 from paratune.batch.packing import pack, round_up
 from paratune.config.sections import Columns
 from paratune.config.task_sections import TokenClassificationTask
+from paratune.data.collators import IGNORED, WordCollator
 from paratune.data.columns import TableReader
+from paratune.data.selection import select_words
+from paratune.data.sequences import WORD, tags_by_word, tokenize_words
 from paratune.data.tokens import TokenizeOptions
-from paratune.data.word_table import select_words
-from paratune.data.words import IGNORED, WORD, WordCollator, tags_by_word, tokenize_words
 
 TASK = TokenClassificationTask(kind="token_classification", labels=["O", "B-PER", "I-PER"])
 COLUMNS = Columns(text="tokens", label="tags")
@@ -99,9 +100,9 @@ def test_words_behind_the_limit_have_no_tag(tmp_path):
 @pytest.mark.parametrize(
     ("words", "tags", "code", "values"),
     [
-        ([["a", "b"]], [["O"]], "data.tags", ["tags", "row 0"]),
-        ([["a"], []], [["O"], []], "data.tags", ["text", "row 1"]),
-        ([["a", " "]], [["O", "O"]], "data.tags", ["text"]),
+        ([["a", "b"]], [["O"]], "data.value_missing", ["tags", "row 0"]),
+        ([["a"], []], [["O"], []], "data.value_missing", ["text", "row 1"]),
+        ([["a", " "]], [["O", "O"]], "data.value_missing", ["text"]),
         ([["a"]], [["B-LOC"]], "data.label_unseen", ["B-LOC", "row 0"]),
         (["a b"], [["O"]], "data.not_words", ["data.columns.text"]),
         ([["a"]], ["O"], "data.not_words", ["data.columns.label"]),
@@ -114,5 +115,5 @@ def test_bad_rows_are_refused(words, tags, code, values):
 
 def test_bad_rows_can_be_dropped():
     kept = samples([*WORDS, ["a", "b"], []], [*TAGS, ["O"], []], missing="drop")
-    assert (len(kept), kept.num_dropped) == (3, {"text": 1, "tags": 1})
+    assert (len(kept), kept.num_dropped) == (3, {"text": 1, "label": 1})
     assert kept.take(np.array([1])).words == [["the", "film"]]

@@ -9,8 +9,8 @@ import pytest
 
 from paratune.data.columns import Samples
 from paratune.data.load import Split
+from paratune.data.sequences import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
 from paratune.data.token_store import TokenStore
-from paratune.data.windows import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
 from paratune.tasks.spans import best_answers, nbest_lists
 
 CONTEXTS = ["red green blue", "one  two"]

@@ -20,7 +20,7 @@ from paratune.config.own_code import import_callable
 from paratune.config.section import OwnCode, OwnOptimizer
 from paratune.config.sections import ModelOptions, OwnMetric, Train
 from paratune.config.task_sections import OwnTask
-from paratune.data.own_rows import read_own_rows
+from paratune.data.read import read_own_rows
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.schedules import schedule_factor
 from paratune.models.load import Head, load_model

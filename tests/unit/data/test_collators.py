@@ -1,4 +1,4 @@
-"""Which tokens are hidden and how they are replaced; both depend only on (seed, epoch, window)."""
+"""Collators of hidden tokens and of windows of questions."""
 
 import math
 import time
@@ -8,11 +8,13 @@ import pytest
 import torch
 from tiny import SPECIAL, VOCABULARY, tiny_tokenizer
 from tiny_data import tiny_masking
+from tiny_questions import tiny_windows
 
+from paratune.data.collators import IGNORED, MaskingCollator, greedy_fit, num_hidden, replace_hidden
 from paratune.data.columns import Samples
 from paratune.data.documents import Vocabulary, make_windows, mask_vocabulary
 from paratune.data.loader import TrainBatches, eval_batches
-from paratune.data.masking import IGNORED, MaskingCollator, greedy_fit, num_hidden, replace_hidden
+from paratune.data.sequences import BOUNDS
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 
@@ -305,3 +307,21 @@ def test_a_masked_batch_takes_few_milliseconds():
             seconds.append(time.thread_time() - begin)
         # 2 to 4 ms on one core; the bound is for slow machines.
         assert min(seconds) < 0.05
+
+
+def test_a_filler_row_has_valid_bounds_and_labels():
+    collator = tiny_windows(6)
+    batch = collator(np.array([4, 2]), 1.0, num_rows=4)
+    bounds = torch.from_numpy(collator.store.row_values[BOUNDS])
+    assert batch.row_bounds is not None
+    assert batch.labels is not None
+    # Filler rows keep only the first tokens of window 0, so that positions of its context and answer may not exist.
+    assert batch.row_bounds.tolist() == [bounds[4].tolist(), bounds[2].tolist(), [0, 0, 1], [0, 0, 1]]
+    assert batch.labels[2:].tolist() == [[0, 0], [0, 0]]
+    assert batch.labels[:2].tolist() == collator.inner.labels[[4, 2]].tolist()
+
+
+def test_a_batch_without_samples_has_one_valid_row():
+    batch = tiny_windows(6)(np.array([], dtype=np.int64), 1.0)
+    assert batch.row_bounds is not None
+    assert batch.row_bounds.tolist() == [[0, 0, 1]]

@@ -1,7 +1,9 @@
-"""Hides tokens of windows for masked language models: chooses them, and replaces them by other tokens.
+"""Collators of tasks whose labels are not one for each sample: windows with hidden tokens, tagged words, answers.
 
-The random choices depend only on (seed, epoch, window), not on the number of ranks, accumulation or earlier draws; in
-an evaluation, only on the window.
+The random choices of hidden tokens depend only on (seed, epoch, window), not on the number of ranks, accumulation or
+earlier draws; in an evaluation, only on the window.
+
+Dimensions: `B` samples, `S` padded length, `M` labelled tokens of a batch.
 
 Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its create_pretraining_data.py.
 """
@@ -18,10 +20,11 @@ from paratune.batch import Batch
 from paratune.data.columns import IntArray
 from paratune.data.documents import Tokens, Vocabulary
 from paratune.data.loader import ChangedBatches, CollateOptions, Collator
+from paratune.data.sequences import BOUNDS, WORD
 from paratune.data.token_store import TokenStore
 
 IGNORED = -100
-"""Label of a token that the model does not predict."""
+"""Label of a token that the model does not predict, and of one that is not the first of a word."""
 MASKED, CHANGED = 0.8, 0.1
 """Shares of the hidden tokens that are replaced by the mask token, and by a random token; the others are not replaced,
 but predicted too."""
@@ -106,20 +109,15 @@ class MaskingCollator:
         maskable = np.flatnonzero(~self.vocabulary.is_special[self.store.tokens[begin:end]])
         count = int(num_hidden(len(maskable), self.probability))
         if not self.whole_words:
-            return _smallest(maskable, _raw_words(random, len(maskable)), count), random
+            keys = _raw_words(random, len(maskable))
+            is_all = count >= len(maskable)
+            return maskable if is_all else np.sort(maskable[np.argpartition(keys, count)[:count]]), random
         word_numbers = np.cumsum(self.store.token_values["word_start"][begin:end], dtype=np.int64)[maskable]
         return _whole_words(maskable, word_numbers, count, random), random
 
 
 def _raw_words(random: np.random.Philox, count: int) -> Words:
     return np.asarray(random.random_raw(count), dtype=np.uint64)
-
-
-def _smallest(places: IntArray, keys: Words, count: int) -> IntArray:
-    """Return the places with the smallest keys, ascending."""
-    if count >= len(places):
-        return places
-    return np.sort(places[np.argpartition(keys, count)[:count]])
 
 
 def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: np.random.Philox) -> IntArray:
@@ -178,3 +176,64 @@ def _add_asked(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
     asked_B = np.zeros(len(batch.index), dtype=np.int64)
     asked_B[: batch.num_samples] = store.row_values["asked"][batch.index[: batch.num_samples].numpy()]
     return replace(batch, asked=torch.from_numpy(asked_B))
+
+
+@dataclass(frozen=True, eq=False)
+class WordCollator:
+    """Makes padded batches of sentences, with a label at the first token of each word. See `loader.Collate`."""
+
+    store: TokenStore
+    """From `sequences.tokenize_words`."""
+    tags: list[IntArray] | None
+    """Tag ids of each sentence; None without labels."""
+    pad_token_id: int
+
+    @cached_property
+    def _labels(self) -> IntArray:
+        """Label of each token of the store, (num_tokens,): a tag (0 where tags are unknown), or `IGNORED`."""
+        word = np.asarray(self.store.token_values[WORD])
+        labels = np.where(word >= 0, 0, IGNORED).astype(np.int64)
+        if self.tags is not None:
+            first = np.cumsum([0, *map(len, self.tags[:-1])])
+            row = np.repeat(np.arange(len(self.store)), self.store.lengths)
+            is_first = word >= 0
+            labels[is_first] = np.concatenate(self.tags)[first[row[is_first]] + word[is_first]]
+        return labels
+
+    @cached_property
+    def _num_words(self) -> IntArray:
+        """Words of each sentence that have a token, (N,)."""
+        before = np.concatenate([[0], np.cumsum(self._labels >= 0)])
+        return np.asarray(np.diff(before[np.asarray(self.store.offsets)]), dtype=np.int64)
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        """Return the number of words of these sentences."""
+        return float(max(1, self._num_words[indices].sum()))
+
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        """Return the sentences at `indices` as one batch: `labels` is (B, S), `IGNORED` except at first tokens."""
+        batch = Collator(self.store, None, self.pad_token_id)(indices, loss_denominator, **options)
+        labels_BS = np.full(tuple(batch.input_ids.shape), IGNORED, dtype=np.int64)
+        for row, sentence in enumerate(indices.tolist()):
+            begin, end = self.store.offsets[sentence : sentence + 2].tolist()
+            labels_BS[row, : end - begin] = self._labels[begin:end]
+        return replace(
+            batch,
+            labels=None if self.tags is None else torch.from_numpy(labels_BS),
+            label_places=torch.from_numpy(np.flatnonzero(labels_BS != IGNORED)),
+            row_size=int(self.store.lengths.max()),
+        )
+
+
+def window_batches(collator: Collator) -> ChangedBatches:
+    """Return a collator of questions whose batches have `row_bounds`: where the context of each window is."""
+    return ChangedBatches(collator, partial(_add_bounds, store=collator.store))
+
+
+def _add_bounds(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
+    # A filler row has only the first tokens of a window: its bounds and labels are set to those, for valid indices.
+    bounds_B3 = np.tile(np.asarray([0, 0, 1], dtype=np.int64), (len(batch.index), 1))
+    bounds_B3[: batch.num_samples] = store.row_values[BOUNDS][batch.index[: batch.num_samples].numpy()]
+    if batch.labels is not None:
+        batch.labels[batch.num_samples :] = 0
+    return replace(batch, row_bounds=torch.from_numpy(bounds_B3))

@@ -1,0 +1,206 @@
+"""Strict parsers of JSON: an object per line, a list of objects, and SQuAD's layout, versions 1.1 and 2.0.
+
+Imports no torch.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from paratune.base.unique_keys import RepeatedKeyError, unique_keys
+from paratune.data.tables import decode, line_error
+from paratune.errors import DataError
+
+NESTED_AT = "nested_at"
+"""See `parse_json`."""
+_ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64()))])
+"""Gold answers of a question, in the same layout as in `datasets`."""
+_SQUAD = pa.schema(
+    [
+        *((name, pa.string()) for name in ("id", "title", "context", "question")),
+        *(("answers", _ANSWERS), ("is_impossible", pa.bool_())),
+    ]
+)
+
+
+def parse_json(raw: bytes, source: str) -> pa.Table:
+    """Parse one JSON object per line, one list of objects, or SQuAD's layout; missing keys of an object become null.
+
+    The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`.
+
+    Returns:
+        The columns. A column with values of several types has strings; where it has objects or lists, the metadata
+        `NESTED_AT` of its field is the first row with one.
+
+    Raises:
+        DataError: A line is not a JSON object, an object has a key twice, or a part of SQuAD's layout is absent.
+    """
+    text = decode(raw, source)
+    whole = _whole_object(text, source)
+    if is_squad(whole):
+        return squad_table(whole, source)
+    objects: Iterator[tuple[str, Any]]
+    if whole is not None and isinstance(whole.get("data"), list) and set(whole) <= {"data", "version"}:
+        objects = ((f"item {number}", value) for number, value in enumerate(whole["data"]))
+    elif text.lstrip().startswith("["):
+        objects = ((f"item {number}", value) for number, value in enumerate(_load_json(text, source, source, "")))
+    else:
+        objects = _lines(text, source)
+    columns: dict[str, list[Any]] = {}
+    nested_at: dict[str, str] = {}
+    num_rows = 0
+    for place, value in objects:
+        if not isinstance(value, dict):
+            message = f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
+            raise DataError(message, code="data.json", source=source)
+        for name, item in value.items():
+            column = columns.setdefault(name, [])
+            if isinstance(item, dict | list):
+                nested_at.setdefault(name, place)
+            column += [None] * (num_rows - len(column))  # rows without this key
+            column.append(item)
+        num_rows += 1
+    for column in columns.values():
+        column.extend([None] * (num_rows - len(column)))
+    if not columns:
+        raise DataError(f"{source} is empty: it has no object with columns", code="data.empty", source=source)
+    arrays = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
+    # In a column of strings, objects and lists are JSON texts: `NESTED_AT` marks it, so that they are not used as text.
+    mixed = {name for name, array in arrays.items() if name in nested_at and pa.types.is_string(array.type)}
+    fields = [
+        pa.field(name, array.type, metadata={NESTED_AT: nested_at[name]} if name in mixed else None)
+        for name, array in arrays.items()
+    ]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def is_squad(value: Any) -> bool:
+    """Return whether a JSON value has SQuAD's layout: an object whose `data` is a list of articles with paragraphs."""
+    articles = value.get("data") if isinstance(value, dict) else None
+    return isinstance(articles, list) and any(
+        isinstance(article, dict) and "paragraphs" in article for article in articles
+    )
+
+
+def is_squad_table(table: pa.Table) -> bool:
+    """Return whether a table has the schema of `squad_table`."""
+    return bool(table.schema.equals(_SQUAD))
+
+
+def squad_table(value: Any, source: str) -> pa.Table:
+    """Return id, title, context, question, answers and is_impossible of each question, null where they are absent.
+
+    Raises:
+        DataError: A required part is absent, or a part has another type.
+    """
+    rows = list(_questions(value["data"], source))
+    if not rows:
+        raise DataError(f"{source} has SQuAD's layout, but no question", code="data.empty", source=source)
+    try:
+        return pa.Table.from_pylist(rows, schema=_SQUAD)
+    except UnicodeEncodeError as error:
+        raise surrogate_error(source, error, source=source) from error
+
+
+def surrogate_error(place: str, error: UnicodeEncodeError, **facts: Any) -> DataError:
+    """Return the error for a text that cannot be written as UTF-8."""
+    message = f"{place}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}"
+    return DataError(message, code="data.encoding", **facts)
+
+
+def _questions(articles: list[Any], source: str) -> Iterator[dict[str, Any]]:
+    for number, article in enumerate(articles):
+        where = f"{source}, data[{number}]"
+        title = _part(article, "title", str, where, needed=False)
+        for place, paragraph in enumerate(_part(article, "paragraphs", list, where)):
+            inner = f"{where}.paragraphs[{place}]"
+            context = _part(paragraph, "context", str, inner)
+            for index, question in enumerate(_part(paragraph, "qas", list, inner)):
+                here = f"{inner}.qas[{index}]"
+                yield {
+                    "id": str(_part(question, "id", (str, int), here)),
+                    "title": title,
+                    "context": context,
+                    "question": _part(question, "question", str, here),
+                    "answers": _answers(_part(question, "answers", list, here, needed=False), here),
+                    "is_impossible": _part(question, "is_impossible", bool, here, needed=False),
+                }
+
+
+def _answers(answers: list[Any] | None, where: str) -> dict[str, list[Any]] | None:
+    if answers is None:
+        return None
+    places = [(answer, f"{where}.answers[{number}]") for number, answer in enumerate(answers)]
+    kinds = {"text": str, "answer_start": int}
+    return {key: [_part(answer, key, kind, place) for answer, place in places] for key, kind in kinds.items()}
+
+
+def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -> Any:
+    is_object = isinstance(value, dict)
+    part = value.get(key) if is_object else value
+    # bool is a subclass of int, but True is no id and no position.
+    if is_object and isinstance(part, kind) and (kind is bool or not isinstance(part, bool)):
+        return part
+    if is_object and part is None and not needed:
+        return None
+    shown = repr(part) if len(repr(part)) <= 40 else f"{repr(part)[:40]}..."
+    message = f"{where} is {shown}, not an object with {key!r}"
+    if is_object:
+        wanted = " or ".join(expected.__name__ for expected in (kind if isinstance(kind, tuple) else (kind,)))
+        message = f"{where}.{key} {f'is {shown}' if key in value else 'is absent'}; expected {wanted}"
+    raise DataError(message, code="data.squad_layout", where=where, key=key)
+
+
+def _whole_object(text: str, source: str) -> dict[str, Any] | None:
+    """Return the whole text as one object; None where it is something else, such as one object per line."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = json.loads(text, object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
+        if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # one object per line: `_lines` reports the line
+            return None
+        raise DataError(f"{source}: {error}", code="data.json", source=source) from error
+    except (RecursionError, ValueError) as error:
+        if not isinstance(error, json.JSONDecodeError):
+            return None
+        # "Extra data" follows a complete object: the text has one object per line.
+        if error.msg != "Extra data" and '"paragraphs"' in text:
+            problem = f"not JSON ({error}); it looks like SQuAD's layout, but is damaged or incomplete"
+            raise line_error(source, error.lineno, problem, code="data.json") from error
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines, which also splits at U+2028
+        if line.strip():
+            place = f"line {number}"
+            yield place, _load_json(line, f"{source}, {place}", source, "; expected one object per line")
+
+
+def _load_json(text: str, where: str, source: str, advice: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
+        raise DataError(f"{where}: {error}", code="data.json", source=source) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error}){advice}", code="data.json", source=source) from error
+
+
+def _column(values: list[Any], where: str) -> pa.Array:
+    """Return values as an Arrow array, as strings where they have several types."""
+    try:
+        where.encode()  # raises for an invalid column name, too
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            texts = [
+                item if item is None or isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+                for item in values
+            ]
+            return pa.array(texts, type=pa.string())
+    except UnicodeEncodeError as error:
+        raise surrogate_error(where, error, where=where) from error

@@ -1,0 +1,172 @@
+"""Selects the samples of tasks whose rows have lists: tagged words of sentences, and choices of questions.
+
+Imports no torch. Dimension: `N` questions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from string import ascii_uppercase
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+
+from paratune.base.text import listing
+from paratune.config.sections import Columns
+from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask
+from paratune.data.columns import IntArray, Samples, TableReader
+from paratune.data.labels import default_ids, first_rows, is_missing, unseen_error, whole_number
+from paratune.errors import DataError, did_you_mean
+
+LabelFormat = Literal["index", "number", "letter", "name", "text"]
+_FORMATS: Final[tuple[LabelFormat, ...]] = get_args(LabelFormat)
+_MIN_CHOICES: Final = 2
+_WORDS_NEEDED = (
+    'lists of texts are needed, as in JSON lines {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}, or a file in '
+    "CoNLL format (*.conll)"
+)
+_CHOICES_NEEDED = (
+    "name several columns with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON lines "
+    '{"choices": ["yes", "no"]}'
+)
+
+
+def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
+    """Return the sentences of a table: lists of words, and of tags where labels are read.
+
+    Args:
+        reader: The table; `columns.text` is the column of words, `columns.label` that of tags.
+        task: Gives the tags.
+
+    Raises:
+        DataError: A column has no lists, a sentence has no words or not a tag for each word (`refuse`), or a tag is
+            unknown.
+    """
+    columns = reader.columns
+    assert isinstance(columns.text, str)
+    words, tags = reader.lists(columns.text, "text", advice=_WORDS_NEEDED), None
+    lacks = {"text": [not sentence or any(not (word or "").strip() for word in sentence) for sentence in words]}
+    if reader.require_labels and columns.label is not None:
+        tags = reader.lists(columns.label, "label", advice=_WORDS_NEEDED)
+        pairs = zip(words, tags, strict=True)
+        lacks["label"] = [len(of_words) != len(sentence) or None in of_words for sentence, of_words in pairs]
+    rows, num_dropped = reader.complete_rows(lacks, rule="each row needs words, and as many tags; not so for")
+    samples = reader.samples([" ".join(map(str, sentence)) for sentence in words], None, rows, num_dropped)
+    samples = replace(samples, words=[words[row] for row in rows])
+    if tags is None:
+        return samples
+    ids = {tag: number for number, tag in enumerate(task.labels)} | default_ids(task.labels)
+    unseen: dict[str, list[int]] = {}
+    for row in rows:
+        for tag in {*tags[row]} - {*ids}:
+            unseen.setdefault(tag, []).append(row)
+    if unseen:
+        most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
+        listed = "; ".join(f"{tag!r}{did_you_mean(tag, ids)}: {first_rows(of_tag, 3)}" for tag, of_tag in most)
+        problem = f"{reader.label_place}: {len(unseen)} tags are not among task.labels ({listing(ids)}): {listed}"
+        raise unseen_error(problem, unseen)
+    return replace(samples, tags=[np.asarray([ids[tag] for tag in tags[row]], dtype=np.int64) for row in rows])
+
+
+def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Samples, LabelFormat | None]:
+    """Return the questions of a table with their choices, and the place of the right choice as label; and its format.
+
+    `text_pairs` have the texts in front of the choices, with the separator at their end. `columns.choices` are several
+    columns, or one column with lists. The last columns may be empty, so that a row has fewer choices. A row with fewer
+    than two choices, or with an empty choice before another one, lacks choices. Where the task gives no format of
+    labels, the one that fits all labels is taken.
+
+    Raises:
+        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not one of the choices of
+            its row, or no row is left.
+    """
+    texts, pairs = reader.texts("text"), reader.texts("text_pair", refuse_numbers=False)
+    assert texts is not None
+    choices, raw_labels = _read_choices(reader), reader.labels()
+    lacks = {"text": [text is None for text in texts]}
+    if pairs is not None:
+        lacks["text_pair"] = [pair is None for pair in pairs]
+    lacks["choices"] = [not row_choices for row_choices in choices]
+    if raw_labels is not None:
+        lacks["label"] = [is_missing(label, nan_is_missing=True) for label in raw_labels]
+    rows, num_dropped = reader.complete_rows(lacks)
+    samples = reader.samples(texts, pairs, rows, num_dropped)
+    if samples.text_pairs is not None:
+        samples = replace(samples, text_pairs=[text + reader.columns.separator for text in samples.text_pairs])
+    samples = replace(samples, choices=[choices[row] for row in rows])
+    if raw_labels is None:
+        return samples, task.label_format
+    labels, how = _label_places(reader, [raw_labels[row] for row in rows], samples, task.label_format)
+    return replace(samples, labels=labels), how
+
+
+def choice_names(columns: Columns) -> list[str] | None:
+    """Return the names of the columns of choices; None where one column has lists."""
+    return columns.choices if isinstance(columns.choices, list) else None
+
+
+def _read_choices(reader: TableReader) -> list[tuple[str, ...]]:
+    """Return the choices of each row; none where a row lacks choices."""
+    names = reader.columns.choices
+    assert names is not None
+    if isinstance(names, str):
+        rows: Sequence[Sequence[str | None]] = reader.lists(names, "choices", advice=_CHOICES_NEEDED)
+    else:
+        columns = [reader.column_texts(name, "choices", refuse_numbers=False) for name in names]
+        rows = list(zip(*columns, strict=True))
+    read = []
+    for values in rows:
+        known = [value for value in values if value is not None and value.strip()]
+        is_complete = len(known) >= _MIN_CHOICES and known == list(values[: len(known)])
+        read.append(tuple(known) if is_complete else ())
+    return read
+
+
+def _label_places(
+    reader: TableReader, values: Sequence[Any], samples: Samples, how: LabelFormat | None
+) -> tuple[IntArray, LabelFormat]:
+    """Return the place of each right choice, (N,), and the format of the labels, or the only one that fits all.
+
+    Raises:
+        DataError: A label is not one of the choices of its row in any format, or several formats give other places.
+    """
+    all_choices, names, where = samples.choices or [], choice_names(reader.columns), reader.label_place
+    by_format: dict[LabelFormat, list[int | None]] = {}
+    for form in _FORMATS if how is None else (how,):
+        places = [_place(*row, names, form) for row in zip(values, all_choices, strict=True)]
+        by_format[form] = places
+    fitting = {form: places for form, places in by_format.items() if None not in places}
+    if not fitting:
+        form = max(by_format, key=lambda form: sum(place is not None for place in by_format[form]))
+        wrong = [number for number, place in enumerate(by_format[form]) if place is None]
+        first, rows = wrong[0], samples.rows[wrong].tolist()
+        message = (
+            f"{where}: {len(wrong)} of {len(values)} labels are not among the choices of their row (read as "
+            f"task.label_format: {form}), such as {str(values[first])[:40]!r} with {len(all_choices[first])} "
+            f"choices: {first_rows(rows)}; correct them, or set task.label_format ({listing(_FORMATS)})"
+        )
+        raise DataError(message, code="data.choice_label", value=values[first], format=form, rows=rows[:5])
+    form, right = next(iter(fitting.items()))
+    if others := [other for other, places in fitting.items() if places != right]:
+        message = (
+            f"{where}: the labels, such as {str(values[0])[:40]!r}, can be read in several ways "
+            f"({listing([form, *others])}); set task.label_format to the right one"
+        )
+        raise DataError(message, code="data.choice_label", formats=[form, *others], key="task.label_format")
+    return np.asarray(right, dtype=np.int64), form
+
+
+def _place(value: Any, choices: Sequence[str], names: Sequence[str] | None, how: LabelFormat) -> int | None:
+    """Return the place of the right choice of a row; None where the label has another format, or is too large."""
+    text, place = str(value), None
+    if how in ("index", "number"):
+        number = whole_number(value)
+        place = None if number is None else number - (how == "number")
+    elif how == "name":
+        place = None if names is None or text not in names else names.index(text)
+    elif how == "letter":
+        letter = text.strip().upper()  # of some single characters several letters
+        place = ascii_uppercase.index(letter) if len(letter) == 1 and letter in ascii_uppercase else None
+    else:
+        stripped = [choice.strip() for choice in choices]
+        place = stripped.index(text.strip()) if stripped.count(text.strip()) == 1 else None
+    return place if place is not None and 0 <= place < len(choices) else None
