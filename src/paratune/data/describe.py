@@ -3,7 +3,7 @@
 Imports no torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -21,13 +21,25 @@ from paratune.data.columns import IntArray, dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
-from paratune.data.windows import describe_questions
+from paratune.data.sequences import EXAMPLE, answer_tokens, count_unreachable_answers
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _NUM_BINS = 12
-_BAR_WIDTH = 30
 MOST_LABELS = 50
 """Of more labels, the table has the most frequent ones."""
+_OVERVIEW: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "rows": lambda about: about["num_rows"],
+    "dropped": lambda about: sum(about["num_dropped"].values()),
+    "repeated texts": lambda about: about["repeats"]["num_rows"],
+    "windows": lambda about: about["num_samples"],
+    "  full windows": lambda about: about["tokens"]["num_full"],
+    "sequences": lambda about: about["num_sequences"],
+    "tokens": lambda about: about["tokens"]["num_tokens"],
+    "  per sample, median": lambda about: about["tokens"]["full_length"]["median"],
+    "  per sample, 95th percentile": lambda about: about["tokens"]["full_length"]["p95"],
+    "  per sample, longest": lambda about: about["tokens"]["full_length"]["max"],
+}
+"""Lines of the first table, and the number of each."""
 _OF_QUESTIONS = {
     "most_answers": "most gold answers of a question",
     "num_out_of_reach": "answers that no window contains whole",
@@ -75,7 +87,7 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray, 
         "repeats": asdict(repeats(split.samples)),
     }
     if split.samples.answers is not None:
-        about["questions"] = describe_questions(split.samples, split.store)
+        about["questions"] = _describe_questions(split)
     if split.labels is not None and isinstance(task, ClassTask):
         about["labels"] = [
             {"name": name, "num_rows": count, "share": count / split.num_rows}
@@ -118,6 +130,26 @@ def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str
     }
 
 
+def _describe_questions(split: Split) -> dict[str, Any]:
+    answers, contexts, store = split.samples.answers, split.samples.text_pairs, split.store
+    assert answers is not None
+    assert contexts is not None
+    num_windows = np.bincount(store.row_values[EXAMPLE], minlength=split.num_rows)
+    lengths = [len(answer.text) for gold in answers for answer in gold]
+    num_with_answer = sum(map(bool, answers))
+    return {
+        "num_contexts": len(set(contexts)),
+        "num_with_answer": num_with_answer,
+        "share_with_answer": num_with_answer / len(answers),
+        "most_answers": max(map(len, answers)),
+        "num_out_of_reach": count_unreachable_answers(store, answer_tokens(store, answers), answers),
+        "share_of_several_windows": float((num_windows > 1).mean()),
+        "most_windows": int(num_windows.max()),
+        "median_answer_chars": float(np.median(lengths)) if lengths else None,
+        "most_answer_chars": max(lengths, default=None),
+    }
+
+
 def _quantiles(values: npt.NDArray[Any]) -> dict[str, float]:
     quantiles = np.quantile(values, list(_QUANTILES.values()))
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
@@ -154,103 +186,87 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         for key, value in description["columns"].items()
         if value is not None and key != "separator"
     )
-    parts: list[RenderableType] = [Text(plain(f"Columns   {columns}")), Text(""), _overview(description["splits"])]
-    if any(about["labels"] or about["target"] for about in description["splits"].values()):
-        parts += [Text(""), _balance(description["splits"])]
-    if any("questions" in about for about in description["splits"].values()):
-        parts += [Text(""), _questions(description["splits"])]
-    for name, about in description["splits"].items():
-        tokens = about["tokens"]
-        limit = f"longer than {tokens['max_length']}"
-        if about["num_sequences"] is not None:
-            limit = f"truncated; {tokens['max_length']} tokens a sequence"
-        cut = f"{format_share(tokens['share_truncated'])} {limit}"
-        parts += [Text(""), Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
-    parts += [Text("")] * bool(description["warnings"])
+    names, abouts = list(description["splits"]), list(description["splits"].values())
+    parts: list[RenderableType] = [Text(plain(f"Columns   {columns}")), Text(""), _overview(names, abouts)]
+    if any(about["labels"] or about["target"] for about in abouts):
+        parts += [Text(""), _balance(names, abouts)]
+    if any("questions" in about for about in abouts):
+        parts += [Text(""), _questions(names, abouts)]
+    bins = zip(*(about["tokens"]["histogram"] for about in abouts), strict=True)
+    heading = Text(f"Tokens per sample (at most {description['max_length']} in a sequence)", style="italic")
+    lengths = _table(None, names)
+    for cells in bins:
+        low, high = cells[0]["from"], cells[0]["to"]
+        _add(lengths, str(low) if low == high else f"{low}-{high}", (cell["num_rows"] for cell in cells))
+    parts += [Text(""), heading, lengths, *[Text("")] * bool(description["warnings"])]
     parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
     return Group(*parts)
 
 
-def _overview(splits: Mapping[str, Any]) -> Table:
-    """Return the table of rows and tokens, with one column for each split."""
-    table = _table("Rows and tokens", splits)
-    table.columns[0].no_wrap = True
-    abouts = list(splits.values())
-    tokens = [about["tokens"] for about in abouts]
-    table.add_row("source", *(Text(plain(about["source"])) for about in abouts))
-    table.add_row("rows", *(format_number(about["num_rows"]) for about in abouts))
-    table.add_row("dropped", *(format_number(sum(about["num_dropped"].values())) for about in abouts))
-    table.add_row("repeated texts", *(format_number(about["repeats"]["num_rows"]) for about in abouts))
-    if any(about["num_samples"] != about["num_rows"] for about in abouts):
-        table.add_row("windows", *(format_number(about["num_samples"]) for about in abouts))
-        table.add_row("  full windows", *(format_number(counts["num_full"]) for counts in tokens))
-    if any(about["num_sequences"] for about in abouts):
-        table.add_row("sequences", *(format_number(about["num_sequences"]) for about in abouts))
-    table.add_row("tokens", *(format_number(counts["num_tokens"]) for counts in tokens))
-    for name, key in (("median", "median"), ("95th percentile", "p95"), ("longest", "max")):
-        table.add_row(f"  per sample, {name}", *(format_number(counts["full_length"][key]) for counts in tokens))
-    table.add_row("truncated", *(format_share(counts["share_truncated"]) for counts in tokens))
-    return table
-
-
-def _table(title: str, splits: Mapping[str, Any]) -> Table:
+def _table(title: str | None, names: Iterable[str]) -> Table:
+    """Return an empty table with one column for each split."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", overflow="fold")
-    for name in splits:
+    for name in names:
         table.add_column(name, justify="right", overflow="fold")
     return table
 
 
-def _balance(splits: Mapping[str, Any]) -> Table:
-    """Return the table of label counts, or of the mean, sd and quantiles of the target; one column for each split."""
-    is_class = any(about["labels"] is not None for about in splits.values())
-    table = _table("Labels" if is_class else "Target", splits)
-    abouts = list(splits.values())
-    if is_class:
-        # A line for each label in all splits.
-        lines = list(zip(*(about["labels"] for about in abouts if about["labels"] is not None), strict=True))
-        is_long = len(lines) > MOST_LABELS
-        if is_long:
-            lines.sort(key=lambda cells: -sum(cell["num_rows"] for cell in cells))
-        for cells in lines[:MOST_LABELS]:
-            counts = iter(f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells)
-            shown = ["" if about["labels"] is None else next(counts) for about in abouts]
-            table.add_row(Text(plain(cells[0]["name"])), *shown)
-        if is_long:
-            table.add_row(f"{format_number(len(lines) - MOST_LABELS)} rarer labels; --json has all")
-        if any("num_without_label" in about for about in abouts):
-            table.add_row("(no label)", *(format_number(about.get("num_without_label")) for about in abouts))
-    else:
+def _add(table: Table, name: str, values: Iterable[Any]) -> None:
+    """Add a line of numbers, or of texts."""
+    cells = (plain(value) if isinstance(value, str) else format_number(value) for value in values)
+    table.add_row(Text(plain(name)), *map(Text, cells))
+
+
+def _overview(names: list[str], abouts: list[dict[str, Any]]) -> Table:
+    """Return the table of rows and tokens."""
+    table = _table("Rows and tokens", names)
+    table.columns[0].no_wrap = True
+    _add(table, "source", (about["source"] for about in abouts))
+    left_out = set()
+    if all(about["num_samples"] == about["num_rows"] for about in abouts):
+        left_out |= {"windows", "  full windows"}
+    if not any(about["num_sequences"] for about in abouts):
+        left_out.add("sequences")
+    for name, value in _OVERVIEW.items():
+        if name not in left_out:
+            _add(table, name, map(value, abouts))
+    _add(table, "truncated", (format_share(about["tokens"]["share_truncated"]) for about in abouts))
+    return table
+
+
+def _balance(names: list[str], abouts: list[dict[str, Any]]) -> Table:
+    """Return the table of label counts, or of the mean, sd and quantiles of the target."""
+    if all(about["labels"] is None for about in abouts):
+        table = _table("Target", names)
         for key in ("mean", "sd", *_QUANTILES):
-            table.add_row(key, *(format_number((about["target"] or {}).get(key)) for about in abouts))
+            _add(table, key, ((about["target"] or {}).get(key) for about in abouts))
+        return table
+    table = _table("Labels", names)
+    # A line for each label in all splits.
+    lines = list(zip(*(about["labels"] for about in abouts if about["labels"] is not None), strict=True))
+    num_rarer = len(lines) - MOST_LABELS
+    if num_rarer > 0:
+        lines.sort(key=lambda cells: -sum(cell["num_rows"] for cell in cells))
+    for cells in lines[:MOST_LABELS]:
+        counts = iter(f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells)
+        _add(table, cells[0]["name"], ("" if about["labels"] is None else next(counts) for about in abouts))
+    if num_rarer > 0:
+        _add(table, f"{format_number(num_rarer)} rarer labels; --json has all", ())
+    if any("num_without_label" in about for about in abouts):
+        _add(table, "(no label)", (about.get("num_without_label") for about in abouts))
     return table
 
 
-def _questions(splits: Mapping[str, Any]) -> Table:
-    """Return the table of figures for question answering, with one column for each split."""
-    table = _table("Questions", splits)
-    abouts = [about.get("questions", {}) for about in splits.values()]
-    table.add_row("contexts", *(format_number(about.get("num_contexts")) for about in abouts))
-    shown = (
-        f"{format_number(about.get('num_with_answer'))} ({format_share(about.get('share_with_answer'))})"
-        for about in abouts
-    )
-    table.add_row("with an answer", *shown)
+def _questions(names: list[str], abouts: list[dict[str, Any]]) -> Table:
+    """Return the table of figures for question answering."""
+    table = _table("Questions", names)
+    figures = [about.get("questions", {}) for about in abouts]
+    _add(table, "contexts", (about.get("num_contexts") for about in figures))
+    counts = ((about.get("num_with_answer"), about.get("share_with_answer")) for about in figures)
+    _add(table, "with an answer", (f"{format_number(count)} ({format_share(share)})" for count, share in counts))
     for key, name in _OF_QUESTIONS.items():
-        table.add_row(name, *(format_number(about.get(key)) for about in abouts))
-    several = (format_share(about.get("share_of_several_windows")) for about in abouts)
-    table.add_row("questions with several windows", *several)
-    return table
-
-
-def _length_bars(tokens: Mapping[str, Any]) -> Table:
-    table = Table(show_header=False, box=None)
-    for justify in ("right", "left", "right"):
-        table.add_column(justify=justify)
-    most = max(item["num_rows"] for item in tokens["histogram"])
-    for item in tokens["histogram"]:
-        width = round(_BAR_WIDTH * item["num_rows"] / most)
-        bar = "█" * width or ("▏" if item["num_rows"] else "")
-        lengths = str(item["from"]) if item["from"] == item["to"] else f"{item['from']}-{item['to']}"
-        table.add_row(lengths, bar, format_number(item["num_rows"]))
+        _add(table, name, (about.get(key) for about in figures))
+    several = (format_share(about.get("share_of_several_windows")) for about in figures)
+    _add(table, "questions with several windows", several)
     return table

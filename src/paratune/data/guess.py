@@ -23,9 +23,8 @@ _PAIRS = (
     *(("text1", "text2"), ("sentence_1", "sentence_2"), ("text_a", "text_b"), ("query", "passage")),
     ("text", "text_pair"),
 )
-"""Usual names of columns, in lower case."""
 _LISTS_OF_CHOICES = ("choices", "options", "endings")
-"""Usual names of a column with lists of choices, in lower case."""
+"""Usual names of columns, in lower case."""
 _NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
 _LETTERS = "abcdefgh"
 _SEPARATORS = ("|", ";", ",")
@@ -34,6 +33,9 @@ _MOST_WHOLE_CLASSES = 20
 _BALANCED_SHARE = 0.6
 """Up to this share of the largest class, accuracy selects the model; above it, the macro F1."""
 _MIN_ROWS_OF_A_SPLIT = 10
+_BEST = {"mlm": "perplexity", "qa": "f1", "multiple_choice": "accuracy", "regression": "rmse", "ordinal": "qwk"}
+_BEST["multi_label"] = "f1_micro"
+"""Metric that selects the model; that of a classification depends on its classes."""
 
 
 @dataclass
@@ -55,6 +57,31 @@ class OptionGuess:
         self.values[key] = value
         if reason is not None:
             self.reasons[key] = reason
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table, and the columns that the user named."""
+
+    table: pa.Table
+    source: str
+    named: Mapping[str, str]
+    """Columns by `text`, `text_pair` and `label`."""
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def has(self) -> str:
+        """Return the columns, for messages."""
+        return listing(map(repr, self.names))
+
+    def table_error(self, problem: str, *, code: str, **facts: Any) -> DataError:
+        return DataError(f"{self.source}{problem}", code=code, source=self.source, **facts)
+
+    def present(self, name: str) -> list[Any]:
+        """Return the values of a column that are not missing."""
+        return _present(self.table.column(name).to_pylist())
 
 
 def guess_options(
@@ -81,67 +108,58 @@ def guess_options(
     Raises:
         DataError: A named column is absent, or there is no column that can be the text or the label.
     """
-    guess = OptionGuess()
-    named = _named_columns(table, source, columns)
-    if _is_questions(table, task, named):
-        _put_questions(guess, table, source, named)
-    elif _is_choices(table, task, named):
-        _put_choices(guess, table, source, named)
-    elif task == "mlm" or (task is None and table.column_names == ["text"] and "label" not in named):
+    guess, data = OptionGuess(), _Table(table, source, {key: name for key, name in columns.items() if name is not None})
+    for key, name in data.named.items():
+        if name not in data.names:
+            near = did_you_mean(name, data.names)
+            problem = f" has no column {name} (--{key.replace('_', '-')}){near} (it has: {data.has()})"
+            raise data.table_error(problem, code="data.column_missing", name=name)
+    answers = next((name for name in _ANSWERS if name in data.names), None)
+    choices = _choice_columns(data)
+    # One letter is a name of other columns, too.
+    has_choices = isinstance(choices, str) or any(len(name) > 1 or "question" in data.names for name in choices or ())
+    is_qa = {"question", "context"} <= {*data.names} and (data.named.get("label") in _ANSWERS or answers is not None)
+    if task == "qa" or (task is None and is_qa):
+        _put_questions(guess, data, answers or "answers")
+    elif task == "multiple_choice" or (task is None and has_choices):
+        _put_choices(guess, data, choices, answers)
+    elif task == "mlm" or (task is None and data.names == ["text"] and "label" not in data.named):
         guess.put("task.kind", "mlm", None if task else "the file has only texts, no labels")
-        _put_texts(guess, table, source, named)
+        _put_texts(guess, data)
     else:
-        label = _label_column(table, source, named)
+        label = _label_column(data)
         check_header(table, label, source)
-        tables = [other for other in others if label in other.column_names]
-        more_labels = [value for other in tables for value in other.column(label).to_pylist()]
-        _put_labels(guess, table, source, label, task, more_labels)
-        _put_texts(guess, table, source, named, label)
-        guess.put("data.columns.label", label, None if "label" in named else "its name and values")
-    _put_split(guess, table, separate_validation, separate_test)
-    if _num_missing(guess, table):
-        guess.put("data.missing", "drop", f"{_num_missing(guess, table)} rows have an empty text or label")
+        more = [value for other in others if label in other.column_names for value in other.column(label).to_pylist()]
+        _put_labels(guess, data, label, task, _present(more))
+        _put_texts(guess, data, label)
+        guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
+    if guess.kind in _BEST:
+        guess.put("evaluate.best", _BEST[guess.kind])
+    if not separate_validation:
+        share = 0.1 if table.num_rows >= 10 * _MIN_ROWS_OF_A_SPLIT else 0.2
+        guess.put("data.split.validation", share, "no file for it was given")
+        if not separate_test:
+            guess.put("data.split.test", share)
+        if guess.kind in ("classification", "ordinal"):
+            guess.put("data.split.stratify", True)
+        if guess.kind == "qa":
+            guess.put("data.split.group_by", guess.values["data.columns.text_pair"])
+    if num_missing := _num_missing(guess, table):
+        guess.put("data.missing", "drop", f"{num_missing} rows have an empty text or label")
     return guess
 
 
-def _named_columns(table: pa.Table, source: str, columns: Mapping[str, str | None]) -> dict[str, str]:
-    named = {key: name for key, name in columns.items() if name is not None}
-    for key, name in named.items():
-        if name not in table.column_names:
-            raise DataError(
-                f"--{key.replace('_', '-')} {name}: {source} has no such column"
-                f"{did_you_mean(name, table.column_names)} (it has: {listing(map(repr, table.column_names))})",
-                code="data.column_missing",
-                source=source,
-                name=name,
-            )
-    return named
+def _present(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if not is_missing(value, nan_is_missing=True)]
 
 
-def _is_questions(table: pa.Table, task: str | None, named: Mapping[str, str]) -> bool:
-    if task is not None:
-        return task == "qa"
-    has = {"question", "context"} <= set(table.column_names)
-    return has and (named.get("label") in _ANSWERS or _answer_column(table) is not None)
-
-
-def _is_choices(table: pa.Table, task: str | None, named: Mapping[str, str]) -> bool:
-    if task is not None:
-        return task == "multiple_choice"
-    choices = choice_columns(table)
-    # One letter is a name of other columns, too.
-    is_usual = isinstance(choices, str) or any(len(name) > 1 for name in choices or ())
-    return choices is not None and (is_usual or "question" in table.column_names)
-
-
-def choice_columns(table: pa.Table) -> str | list[str] | None:
+def _choice_columns(data: _Table) -> str | list[str] | None:
     """Return the column with lists of choices, or the columns with a choice each; None where no names are usual."""
-    names: list[str] = table.column_names
-    by_name = {name.lower(): name for name in names}
+    by_name = {name.lower(): name for name in data.names}
     for usual in _LISTS_OF_CHOICES:
-        if usual in by_name and lists_of_texts(table, by_name[usual]) is not None:
+        if usual in by_name and lists_of_texts(data.table, by_name[usual]) is not None:
             return by_name[usual]
-    numbered = [name for name in names if _NUMBERED_CHOICE.fullmatch(name)]
+    numbered = [name for name in data.names if _NUMBERED_CHOICE.fullmatch(name)]
     letters = [by_name[letter] for letter in _LETTERS if letter in by_name]
     is_row = letters == [by_name.get(letter) for letter in _LETTERS[: len(letters)]]
     if len(numbered) > 1:
@@ -149,159 +167,115 @@ def choice_columns(table: pa.Table) -> str | list[str] | None:
     return letters if len(letters) > 1 and is_row else None
 
 
-def _put_choices(guess: OptionGuess, table: pa.Table, source: str, named: Mapping[str, str]) -> None:
-    choices = choice_columns(table)
+def _put_choices(guess: OptionGuess, data: _Table, choices: str | list[str] | None, answers: str | None) -> None:
     if choices is None:
-        raise DataError(
-            f"{source} has no columns with usual names of choices (it has: {listing(map(repr, table.column_names))}); "
-            "rename them to choice1, choice2, ..., or one column with lists to choices",
-            code="data.column_missing",
-            source=source,
-        )
+        advice = "rename them to choice1, choice2, ..., or one column with lists to choices"
+        problem = f" has no columns with usual names of choices (it has: {data.has()}); {advice}"
+        raise data.table_error(problem, code="data.column_missing")
     guess.put("task.kind", "multiple_choice", "columns of choices")
-    of_choices = [choices] if isinstance(choices, str) else choices
-    rest = table.select([name for name in table.column_names if name not in of_choices])
-    if "text" not in named and "question" in rest.column_names:
-        named = {**named, "text": "question"}
-    if "label" not in named and (answer := _answer_column(rest)) is not None:
-        named = {**named, "label": answer}
-    label = _label_column(rest, source, named)
-    _put_texts(guess, rest, source, named, label)
+    rest = [name for name in data.names if name not in ([choices] if isinstance(choices, str) else choices)]
+    usual = {"text": "question"} if "question" in rest else {}
+    usual |= {"label": answers} if answers in rest else {}
+    data = _Table(data.table.select(rest), data.source, {**usual, **data.named})
+    label = _label_column(data)
+    _put_texts(guess, data, label)
     guess.put("data.columns.choices", choices, "usual names of choices")
-    guess.put("data.columns.label", label, None if "label" in named else "its name and values")
-    guess.put("evaluate.best", "accuracy")
+    guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
 
 
-def _answer_column(table: pa.Table) -> str | None:
-    return next((name for name in _ANSWERS if name in table.column_names), None)
-
-
-def _put_questions(guess: OptionGuess, table: pa.Table, source: str, named: Mapping[str, str]) -> None:
+def _put_questions(guess: OptionGuess, data: _Table, answers: str) -> None:
     guess.put("task.kind", "qa", "columns of questions, contexts and answers")
-    wanted = {"text": "question", "text_pair": "context", "label": _answer_column(table) or "answers"}
-    absent = [name for key, name in wanted.items() if key not in named and name not in table.column_names]
-    if absent:
-        raise DataError(
-            f"{source} has no column {listing(map(repr, absent))} for the task qa (it has: "
-            f"{listing(map(repr, table.column_names))}); name the columns of question, context and answers with "
-            "--text, --text-pair and --label",
-            code="data.column_missing",
-            source=source,
-            absent=absent,
-        )
-    for key, name in wanted.items():
-        guess.put(f"data.columns.{key}", named.get(key, name))
-    for key, name in (("answer_start", "answer_start"), ("id", "id")):
-        if name in table.column_names:
-            guess.put(f"data.columns.{key}", name)
-    guess.put("evaluate.best", "f1")
+    columns = {"text": "question", "text_pair": "context", "label": answers, **data.named}
+    if absent := [name for name in columns.values() if name not in data.names]:
+        advice = "name the columns of question, context and answers with --text, --text-pair and --label"
+        problem = f" has no column {listing(map(repr, absent))} for the task qa (it has: {data.has()}); {advice}"
+        raise data.table_error(problem, code="data.column_missing", absent=absent)
+    columns |= {name: name for name in ("answer_start", "id") if name in data.names}
+    for key, name in columns.items():
+        guess.put(f"data.columns.{key}", name)
 
 
-def _put_texts(
-    guess: OptionGuess, table: pa.Table, source: str, named: Mapping[str, str], label: str | None = None
-) -> None:
-    if "text" in named:
-        guess.put("data.columns.text", named["text"])
-    elif "text_pair" not in named and (pair := _pair(table, label)) is not None:
+def _put_texts(guess: OptionGuess, data: _Table, label: str | None = None) -> None:
+    names = {name.lower(): name for name in data.names if name != label}
+    pair = next(((names[first], names[second]) for first, second in _PAIRS if {first, second} <= {*names}), None)
+    if "text" in data.named:
+        guess.put("data.columns.text", data.named["text"])
+    elif "text_pair" not in data.named and pair is not None:
         guess.put("data.columns.text", pair[0], "usual names of a pair")
         guess.put("data.columns.text_pair", pair[1])
     else:
-        guess.put("data.columns.text", *_text_column(table, source, {label, named.get("text_pair")}))
-    if "text_pair" in named and guess.kind != "mlm":
-        guess.put("data.columns.text_pair", named["text_pair"])
-    if guess.kind == "mlm":
-        guess.put("evaluate.best", "perplexity")
+        guess.put("data.columns.text", *_text_column(data, {label, data.named.get("text_pair")}))
+    if "text_pair" in data.named and guess.kind != "mlm":
+        guess.put("data.columns.text_pair", data.named["text_pair"])
 
 
-def _pair(table: pa.Table, label: str | None) -> tuple[str, str] | None:
-    names = {name.lower(): name for name in table.column_names if name != label}
-    return next(((names[first], names[second]) for first, second in _PAIRS if {first, second} <= set(names)), None)
-
-
-def _text_column(table: pa.Table, source: str, others: set[str | None]) -> tuple[str, str]:
+def _text_column(data: _Table, others: set[str | None]) -> tuple[str, str]:
     """Return the column of the text and the reason: a usual name, or the longest values."""
-    lengths = {name: _mean_length(table, name) for name in table.column_names if name not in others}
-    lengths = {name: length for name, length in lengths.items() if length > 0}
+    lengths: dict[str, float] = {}
+    for name in data.names:
+        values = [] if name in others else data.present(name)
+        is_text = all(isinstance(value, str) for value in values)
+        if values and is_text and not all(as_number(value) is not None for value in values):
+            lengths[name] = sum(map(len, values)) / len(values)
     if not lengths:
-        raise DataError(
-            f"{source} has no column of texts (columns: {listing(map(repr, table.column_names))}); name it with --text",
-            code="data.not_text",
-            source=source,
-        )
+        problem = f" has no column of texts (columns: {data.has()}); name it with --text"
+        raise data.table_error(problem, code="data.not_text")
     usual = next((name for usual in USUAL_TEXTS for name in lengths if name.lower() == usual), None)
-    if usual:
-        return usual, "a usual name"
-    return max(lengths, key=lambda name: lengths[name]), "it has the longest texts"
+    return (
+        (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
+    )
 
 
-def _present(values: Sequence[Any]) -> list[Any]:
-    return [value for value in values if not is_missing(value, nan_is_missing=True)]
-
-
-def _mean_length(table: pa.Table, name: str) -> float:
-    """Return the mean number of characters of a column of texts; 0 for other columns, and for numbers as text."""
-    values = _present(table.column(name).to_pylist())
-    is_text = all(isinstance(value, str) for value in values)
-    if not values or not is_text or all(as_number(value) is not None for value in values):
-        return 0.0
-    return sum(map(len, values)) / len(values)
-
-
-def _label_column(table: pa.Table, source: str, named: Mapping[str, str]) -> str:
-    if "label" in named:
-        return named["label"]
-    others: list[str] = [name for name in table.column_names if name not in named.values()]
+def _label_column(data: _Table) -> str:
+    if "label" in data.named:
+        return data.named["label"]
+    others = [name for name in data.names if name not in data.named.values()]
     usual = next((name for usual in USUAL_LABELS for name in others if name.lower() == usual), None)
     if usual is not None:
         return usual
-    few = [name for name in others if _has_few_values(table, name)]
+    few = []
+    for name in others:
+        values = list(map(str, data.present(name)))
+        if 2 <= len(set(values)) <= max(2, len(values) // 10):
+            few.append(name)
     if len(few) != 1:
-        raise DataError(
-            f"{source}: the column of the label cannot be guessed (columns: {listing(map(repr, table.column_names))}); "
-            "name it with --label, or give --task mlm for texts without labels",
-            code="data.label_column_unknown",
-            source=source,
-        )
+        advice = "name it with --label, or give --task mlm for texts without labels"
+        problem = f": the column of the label cannot be guessed (columns: {data.has()}); {advice}"
+        raise data.table_error(problem, code="data.label_column_unknown")
     return few[0]
 
 
-def _has_few_values(table: pa.Table, name: str) -> bool:
-    values = list(map(str, _present(table.column(name).to_pylist())))
-    return 2 <= len(set(values)) <= max(2, len(values) // 10)
-
-
-def _put_labels(
-    guess: OptionGuess, table: pa.Table, source: str, label: str, task: str | None, more_labels: Sequence[Any]
-) -> None:
+def _put_labels(guess: OptionGuess, data: _Table, label: str, task: str | None, more_labels: list[Any]) -> None:
     """Set the task and its labels from the values of the label column."""
-    column = _present(table.column(label).to_pylist())
-    values = column + _present(more_labels)
+    column = data.present(label)
+    values = column + more_labels
     if not values:
-        raise DataError(
-            f"{source}, column {label} is empty; name the column of the label with --label",
-            code="data.value_missing",
-            source=source,
-            name=label,
-        )
+        problem = f", column {label} is empty; name the column of the label with --label"
+        raise data.table_error(problem, code="data.value_missing", name=label)
     separator = _separator(values) if task in (None, "multi_label") else None
     kind, reason = (task, None) if task else _kind(values, separator, label)
     guess.put("task.kind", kind, reason)
     if kind == "regression":
-        guess.put("evaluate.best", "rmse")
         return
-    labels = _distinct(values if kind != "multi_label" else _members(values, separator))
-    _check_labels(labels, len(values), f"{source}, column {label}", guess)
-    guess.put("task.labels", labels)
+    num_rows = len(values)
     if kind == "multi_label":
-        if separator not in (None, "|"):
-            guess.put("task.separator", separator)
-        guess.put("evaluate.best", "f1_micro")
-    elif kind == "ordinal":
-        guess.put("evaluate.best", "qwk")
-    else:
+        lists = [value if isinstance(value, list) else str(value).split(separator or "|") for value in values]
+        values = [member.strip() if isinstance(member, str) else member for members in lists for member in members]
+    labels = _distinct(values)
+    found = f", column {label} has {len(labels)} different values in {num_rows} rows, such as {str(values[0])[:40]!r}"
+    if len(labels) < 2:
+        advice = "classes need at least two: name another column with --label, or a file with all classes"
+        raise data.table_error(f"{found}; {advice}", code="data.one_class")
+    if len(labels) > max(_MOST_WHOLE_CLASSES, num_rows // 2):
+        advice = f"too many for the task {kind}; name another column with --label, or give --task regression"
+        raise data.table_error(f"{found}: {advice}", code="data.too_many_labels", num_labels=len(labels))
+    guess.put("task.labels", labels)
+    if kind == "multi_label" and separator not in (None, "|"):
+        guess.put("task.separator", separator)
+    if kind not in _BEST:
         largest = max(Counter(map(str, column)).values()) / len(column) if column else 0
-        reason = f"the largest class has {largest:.0%} of the rows"
-        guess.put("evaluate.best", "accuracy" if largest <= _BALANCED_SHARE else "f1_macro", reason)
+        best = "accuracy" if largest <= _BALANCED_SHARE else "f1_macro"
+        guess.put("evaluate.best", best, f"the largest class has {largest:.0%} of the rows")
 
 
 def _kind(values: Sequence[Any], separator: str | None, label: str) -> tuple[str, str]:
@@ -310,10 +284,9 @@ def _kind(values: Sequence[Any], separator: str | None, label: str) -> tuple[str
     if separator is not None:
         return "multi_label", f"{label} has several labels, separated by {separator!r}"
     distinct = set(map(str, values))
-    numbers = [as_number(value) for value in values]
-    if all(number is not None for number in numbers):
-        is_whole = all(number is not None and number.is_integer() for number in numbers)
-        if not is_whole or len(distinct) > _MOST_WHOLE_CLASSES:
+    numbers = [number for value in values if (number := as_number(value)) is not None]
+    if len(numbers) == len(values):
+        if len(distinct) > _MOST_WHOLE_CLASSES or not all(number.is_integer() for number in numbers):
             return "regression", f"{label} has {len(distinct)} different numbers"
         if len(distinct) > 2:
             reason = f"{len(distinct)} whole numbers in {label}; --task ordinal or regression for a scale"
@@ -334,11 +307,6 @@ def _separator(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _members(values: Sequence[Any], separator: str | None) -> list[Any]:
-    lists = [value if isinstance(value, list) else str(value).split(separator or "|") for value in values]
-    return [member.strip() if isinstance(member, str) else member for members in lists for member in members]
-
-
 def _distinct(values: Sequence[Any]) -> list[str | int]:
     """Return the labels in order: whole numbers by value, other values by their text, as in the configuration."""
     texts = {str(value).lower() if isinstance(value, bool) else str(value) for value in values if value is not None}
@@ -349,47 +317,14 @@ def _distinct(values: Sequence[Any]) -> list[str | int]:
     return sorted(text for text in texts if text.strip())
 
 
-def _check_labels(labels: Sequence[str | int], num_rows: int, where: str, guess: OptionGuess) -> None:
-    if len(labels) < 2:
-        raise DataError(
-            f"{where} has one value, {str(labels[0])[:40]!r}; classes need at least two: name another column with "
-            "--label, or a file with all classes",
-            code="data.one_class",
-            where=where,
-        )
-    if len(labels) > max(_MOST_WHOLE_CLASSES, num_rows // 2):
-        raise DataError(
-            f"{where} has {len(labels)} different values in {num_rows} rows, such as {str(labels[0])[:40]!r}: too "
-            f"many for the task {guess.kind}; name another column with --label, or give --task regression",
-            code="data.too_many_labels",
-            where=where,
-            num_labels=len(labels),
-        )
-
-
-def _put_split(guess: OptionGuess, table: pa.Table, separate_validation: bool, separate_test: bool) -> None:
-    """Split off a validation and a test set where no file is given."""
-    if separate_validation:
-        return
-    share = 0.1 if table.num_rows >= 10 * _MIN_ROWS_OF_A_SPLIT else 0.2
-    reason = "no file for it was given"
-    guess.put("data.split.validation", share, reason)
-    if not separate_test:
-        guess.put("data.split.test", share)
-    if guess.kind in ("classification", "ordinal"):
-        guess.put("data.split.stratify", True)
-    if guess.kind == "qa":
-        guess.put("data.split.group_by", guess.values["data.columns.text_pair"])
-
-
 def _num_missing(guess: OptionGuess, table: pa.Table) -> int:
     """Return the number of rows with an empty text or label; questions may have no answer."""
     if guess.kind == "qa":
         return 0
-    keys = ("data.columns.text", "data.columns.text_pair", "data.columns.label")
-    columns = [(key, table.column(name).to_pylist()) for key in keys if (name := guess.values.get(key)) is not None]
-    blank = {key: not (guess.kind == "multi_label" and key.endswith("label")) for key, _ in columns}
-    return sum(
-        any(is_missing(values[row], nan_is_missing=True, blank_is_missing=blank[key]) for key, values in columns)
-        for row in range(table.num_rows)
-    )
+    is_lacking = [False] * table.num_rows
+    for key in ("text", "text_pair", "label"):
+        name = guess.values.get(f"data.columns.{key}")
+        blank_is_missing = not (guess.kind == "multi_label" and key == "label")
+        for row, value in enumerate([] if name is None else table.column(name).to_pylist()):
+            is_lacking[row] |= is_missing(value, nan_is_missing=True, blank_is_missing=blank_is_missing)
+    return sum(is_lacking)

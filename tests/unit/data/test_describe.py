@@ -81,7 +81,7 @@ def test_texts_of_the_data_are_not_read_as_markup(classes):
     shown = show(classes)
     assert "[red]<script>" in shown
     assert "text: title + body, label: stars" in shown
-    assert "Tokens per sample, train (25.0% longer than 8)" in shown
+    assert "Tokens per sample (at most 8 in a sequence)" in shown
 
 
 def test_control_characters_of_the_data_are_not_printed(tmp_path):
