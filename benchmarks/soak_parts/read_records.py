@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from paratune import checkpoint, records
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.errors import CheckpointError, DataError, ParatuneError
-from paratune.hub.bundle import hash_file, unpack, write_bundle
-from paratune.hub.bundle_manifest import Manifest
+from paratune.hub.bundle import Manifest, hash_file, unpack, write_bundle
 from paratune.reports.run import make
 from paratune.watch.board import Board
 

@@ -15,12 +15,10 @@ from paratune.api.run import Run
 from paratune.api.split_rows import split_table
 from paratune.base.units import format_share
 from paratune.console import set_up_logging, stdout_for_results
-from paratune.console.html import html_table
+from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError, coded, option_error, require_at_least
 from paratune.records import RUN_FILE, SUMMARY_FILE, TRAIN_TEXTS_FILE, predictions_file, read_json, read_run
-from paratune.records.slices import BUILT_IN, LABEL, LENGTH
-from paratune.console.notebook import html_table
-from paratune.errors import ConfigError, coded, option_error, require_at_least
+from paratune.records.scores import BUILT_IN, LABEL, LENGTH
 
 log = logging.getLogger(__name__)
 Model = Run | str | PathLike[str]

@@ -107,11 +107,7 @@ def make_plan(
     """
     with collector_off_for_imports():
         from paratune.api.plan_inputs import fit_machine, make_job, read_runs
-        from paratune.config.baseline_sections import refuse_baseline
-        from paratune.api.plan_job import make_job
-        from paratune.api.plan_measured import fit_machine, read_runs
         from paratune.config.optional_sections import refuse_baseline
-        from paratune.planning.advice import plan_advice, recommended
         from paratune.planning.enumerate import ALL, list_options
         from paratune.planning.predict import JobPredictor
         from paratune.planning.table import Plan, plan_advice, recommended

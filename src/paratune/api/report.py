@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from paratune.api.process import process_as_before, several
 from paratune.api.run import Run, Sweep
-from paratune.base.imports import collector_off
 from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
     from paratune.reports import Report
-    from paratune.reports.outcomes import SweepReport
     from paratune.reports.comparison import Comparison
-    from paratune.reports.matrix import SweepReport
+    from paratune.reports.outcomes import SweepReport
 
 
 AnyRun = Run | Sweep | str | PathLike[str]
@@ -104,7 +102,6 @@ def _matrices(folders: Sequence[Path]) -> list[Path]:
 
 
 @process_as_before()
-@collector_off()
 def compare(
     *runs: AnyRun,
     baseline: AnyRun | None = None,

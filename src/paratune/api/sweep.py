@@ -17,13 +17,12 @@ from paratune.console import set_up_logging
 from paratune.errors import ConfigError, LaunchError
 from paratune.processes.launcher import sweep_problem
 from paratune.records.sweep import REPORT_FOLDER
-from paratune.sweeps.cell import Cell, invalid, none_possible, select
+from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix, require_packages
 from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.run import locked, write_listed
 from paratune.sweeps.search import TRIAL, next_trials
-from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,8 @@ from pathlib import Path
 from paratune.base.text import plain
 from paratune.base.units import counted, format_duration
 from paratune.console import Bar, Display
-from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
-from paratune.processes.local import CommandRunner
-from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
-from paratune.sweeps.cell import Cell, waits_for
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped, coded, option_error
-from paratune.processes.command_runner import CommandRunner
+from paratune.processes.local import CommandRunner
 from paratune.records.sweep import (
     LOGS_FOLDER,
     CellRecord,
@@ -29,15 +25,14 @@ from paratune.records.sweep import (
 )
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix, is_compressed
 from paratune.sweeps.plan import SweepPlan, block_of, now
 from paratune.sweeps.run import Start, run_cell, was_killed
 from paratune.sweeps.search import validation_score
-from paratune.sweeps.teachers import waits_for
 from paratune.verdicts import Verdict
 from paratune.verdicts.groups import SPEED
-from paratune.verdicts.rates import GOODPUT
+from paratune.verdicts.speeds import GOODPUT
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from paratune.records import (
     read_json,
     read_run,
 )
-from paratune.records.own import TASK_FILE, admit_model
+from paratune.records.own import TASK_FILE, admit_data, admit_model
 from paratune.records.run_folder import (
     COMPRESSED_FOLDER,
     FORMS,
@@ -44,8 +44,6 @@ from paratune.records.run_folder import (
     locked_folder,
     weight_files,
 )
-from paratune.records.own import TASK_FILE, admit_data, admit_model
-from paratune.records.run_folder import locked_folder
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings

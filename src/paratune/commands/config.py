@@ -121,7 +121,7 @@ def _read_and_guess(
     sources: dict[str, str], columns: dict[str, str | None], task: str | None, model: str | None
 ) -> "OptionGuess":
     """Return the options for the data files and the model; all that are missing are reported at once."""
-    from paratune.config.feasibility.rules import DEMO_PACKAGE
+    from paratune.config.feasibility import DEMO_PACKAGE
     from paratune.data.guess import guess_options
     from paratune.data.read import read_table
     from paratune.models.locate import locate
@@ -238,9 +238,8 @@ def from_trainer(
         validation: value of data.validation
         test: value of data.test
     """
-    from paratune.config.trainer.conversion import FILL_IN
+    from paratune.config.trainer.conversion import FILL_IN, read_settings
     from paratune.config.trainer.convert import check_text, convert
-    from paratune.config.trainer.settings import read_settings
 
     if output is not None:
         check_output(output)

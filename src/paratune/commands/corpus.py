@@ -26,7 +26,7 @@ def stats(path: Path, *, json: Json = False) -> int:
     """
     from paratune.corpus.contents import corpus_figures
     from paratune.reports.corpus import corpus_tables
-    from paratune.reports.tables.terminal import TerminalParts
+    from paratune.reports.terminal import TerminalParts
 
     work = work_folder(path)
     figures = corpus_figures(work)

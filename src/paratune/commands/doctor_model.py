@@ -13,8 +13,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from paratune.base.token_ids import num_token_ids
-from paratune.config.feasibility import lacks_decoder_start
-from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
+from paratune.config.feasibility import DECODER_START, lacks_decoder_start
 from paratune.config.permission import REMOTE_CODE, NamedCode, allow, is_allowed
 from paratune.config.plain import one_line
 from paratune.config.sections import Config, ModelOptions

@@ -218,7 +218,7 @@ def feedback(
 
 def show_feedback(result: Any) -> None:
     """Print the interval and its coverage, and a line for each essay."""
-    from paratune.feedback.page import coverage_sentence, essay_name, interval_text, person_text
+    from paratune.feedback.page import FOR_A_PERSON, coverage_sentence, essay_name, interval_text
 
     calibration = result.calibration
     print_result(
@@ -228,7 +228,7 @@ def show_feedback(result: Any) -> None:
     rows = []
     for essay in result.essays[:_MAX_ESSAYS]:
         score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
-        rows.append((essay_name(essay), score, interval, person_text(calibration, essay)))
+        rows.append((essay_name(essay), score, interval, FOR_A_PERSON[calibration.is_for_a_person(essay.interval)]))
     print_table(("essay", "score", "interval", "for a person"), rows)
     if len(result.essays) > _MAX_ESSAYS:
         print_result(f"and {len(result.essays) - _MAX_ESSAYS} more essays")

@@ -27,8 +27,7 @@ from paratune.commands.options import (
 from paratune.console import print_json, print_result, print_table
 from paratune.errors import EXIT_OK, option_error
 from paratune.records import write_json
-from paratune.records.confusion import Confusion, read_confusion
-from paratune.records.scores import read_confusion
+from paratune.records.scores import Confusion, read_confusion
 
 DOCUMENT_SUFFIX = ".json"
 """Suffix of a file in the format of a task, such as the answers by id of SQuAD."""
@@ -107,7 +106,6 @@ def _cut(name: str, space: int) -> Text:
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
     """Print a table of each column's slices, and notes on them."""
-    from paratune.records.slices import notes, score_text, shown_metrics
     from rich.text import Text
 
     from paratune.records.scores import notes, score_text, shown_metrics

@@ -34,9 +34,7 @@ from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import file_sha256, read_json, write_json
-from paratune.records.compressed import Form, weight_files
 from paratune.records.own import SIGNATURE, TASK_FILE, signed_model
-from paratune.records.own import SIGNATURE, signed_model
 from paratune.records.run_folder import Form, weight_files
 
 OPSET = 18

@@ -14,8 +14,6 @@ from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
 from paratune.config.optional_sections import teacher_names
 from paratune.config.own_code import add_to_path, named_code
 from paratune.config.permission import allow, trust
-from paratune.config.plain import yaml_lines
-from paratune.config.permission import NamedCode, allow, trust
 from paratune.config.plain import flatten, yaml_lines
 from paratune.config.problems import Problem, failure, overlap, without_content
 from paratune.config.sections import Config

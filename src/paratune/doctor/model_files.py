@@ -6,9 +6,6 @@ from pathlib import Path
 
 from paratune.base.units import format_bytes
 from paratune.config.check_train import FREEZE_KEYS, NOT_GIVEN, given
-from paratune.config.feasibility import DECODER_START
-from paratune.config.check_train import FREEZE_KEYS
-from paratune.config.contradictions import NOT_GIVEN, given
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.config.sections import Config
 from paratune.doctor.facts import Finding, QueuedRun, has_bf16

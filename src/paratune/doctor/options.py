@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.feasibility import Ranks, Target, reasons_against
 from paratune.config.own_code import imported_code
 from paratune.config.problems import ERRORS, Problem
 from paratune.config.sections import data_sources

@@ -21,10 +21,8 @@ from paratune.engine.loop import Progress, Reason
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.errors import CheckpointError, coded
-from paratune.metrics.scores import import_scorers, is_better
-from paratune.models.locate import saved_weights
 from paratune.metrics.values import import_scorers, is_better
-from paratune.models.files import saved_weights
+from paratune.models.locate import saved_weights
 from paratune.records import MODEL_FOLDER
 from paratune.records.scores import evaluation_text
 from paratune.strategies.protocol import Strategy, raise_on_all_ranks

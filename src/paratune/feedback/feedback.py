@@ -26,9 +26,6 @@ from paratune.infer.trained import TrainedModel
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import ConstantComparison
 from paratune.records.predictions import NumberScale, probabilities
-from paratune.records.predictions import NumberScale
-from paratune.tasks.answers import number_scale
-from paratune.records.predictions import NumberScale
 from paratune.tasks.sequence import number_scale
 from paratune.verdicts.slices import wilson
 

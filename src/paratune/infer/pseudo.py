@@ -22,8 +22,7 @@ from paratune.config.sections import Columns, Data, text_columns
 from paratune.config.task_sections import ClassificationTask, Task, class_names
 from paratune.data.columns import Samples
 from paratune.data.duplicates import read_text_hashes, text_hashes
-from paratune.data.load import Split, load_samples, samples_fingerprint
-from paratune.data.sources import PSEUDO, default_selector, read_samples
+from paratune.data.load import PSEUDO, Split, default_selector, load_samples, read_samples, samples_fingerprint
 from paratune.errors import CheckpointError, ConfigError, DataError, MissingDependency, coded, option_error
 from paratune.records import RUN_FILE, SCHEMA_VERSION, TRAIN_TEXTS_FILE, file_sha256, read_run
 from paratune.records.own import admit_data

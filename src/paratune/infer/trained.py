@@ -33,7 +33,6 @@ from paratune.config.task_sections import (
     class_names,
 )
 from paratune.data.columns import Missing
-from paratune.data.duplicates import count_seen_texts
 from paratune.data.json_tables import is_squad_table
 from paratune.data.load import Split
 from paratune.data.loader import PackedCollator, eval_batches
@@ -50,12 +49,9 @@ from paratune.models.save import read_modules
 from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
-from paratune.records.constant import CONSTANT, LABEL_DEVIATION, ConstantComparison, not_better
-from paratune.records.own import TASK_FILE, admit_model, read_task_file
 from paratune.records import RUN_FILE
 from paratune.records.constant import CONSTANT, ConstantComparison, not_better
-from paratune.records.own import admit_model
+from paratune.records.own import TASK_FILE, admit_model, read_task_file
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe

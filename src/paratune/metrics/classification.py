@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import known, no_scores
-from paratune.records.confusion import Confusion
 from paratune.records.predictions import predicted_sets
+from paratune.records.scores import Confusion
 
 Array = npt.NDArray[Any]
 

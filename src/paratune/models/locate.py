@@ -11,7 +11,6 @@ from typing import Any, Final
 from paratune import hub
 from paratune.base.system_errors import system_error
 from paratune.base.text import listing
-from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
 from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
 from paratune.config.permission import REMOTE_CODE, require_allowed
 from paratune.config.sections import ModelOptions

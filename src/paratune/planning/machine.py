@@ -7,9 +7,6 @@ from typing import Any
 
 from paratune import hardware
 from paratune.base.units import GIB, parse_count
-from paratune.config.problems import Problem
-from paratune.config.section import NonNegative, Positive, PositiveFloat, Section, Text
-from paratune.config.validate import read_section_file
 from paratune.errors import ConfigError, did_you_mean
 from paratune.hardware.devices import DEVICES, Device, find_device
 from paratune.hardware.gpus import describe_gpus

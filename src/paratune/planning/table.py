@@ -10,12 +10,9 @@ from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
-from paratune.console.html import html_of
+from paratune.console.notebook import html_of
 from paratune.planning.constants import Bounded
 from paratune.planning.enumerate import ALL_STRATEGIES, Impossible
-from paratune.base.units import NOT_AVAILABLE, format_bytes
-from paratune.console.notebook import html_of
-from paratune.planning.enumerate import Impossible
 from paratune.planning.predict import Prediction
 
 if TYPE_CHECKING:

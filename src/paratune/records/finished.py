@@ -136,8 +136,6 @@ def _typed(folder: Path, kind: type[Record], record: Mapping[str, Any]) -> Recor
     return value
 
 
-
-
 def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the GPUs of a node of `hardware` in run.json; those that are no objects are left out."""
     gpus = node.get("gpus")

@@ -20,11 +20,9 @@ from typing import Any, Literal
 
 from paratune import records
 from paratune.base.text import plain
-from paratune.config.plain import flatten, one_line
 from paratune.base.units import GIB, KIB, MIB
-from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.errors import CheckpointError
 
 ClaimKind = Literal["less", "not_less", "equal", "worse"]

@@ -42,7 +42,7 @@ class Comparison:
         return all(verdict.differs.refused for verdict in self.systems.verdicts)
 
     def _repr_html_(self) -> str:
-        from paratune.console.html import html_of
+        from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_comparison
 
         return html_of(terminal_comparison(self))

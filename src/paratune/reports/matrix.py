@@ -16,7 +16,7 @@ from markdown_it.tree import SyntaxTreeNode
 
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
@@ -52,7 +52,7 @@ from paratune.reports.systems.layouts import LAYOUTS, layout_tables
 from paratune.reports.systems.model import MATRIX, Systems, read_cell_runs
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
-from paratune.verdicts.rates import reference_batch_of
+from paratune.verdicts.speeds import reference_batch_of
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
 _OF_RECORD = ("matrix", "matrix_text", "command", "created", "version", "code", "select_per", "past")

@@ -16,8 +16,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_as
-from paratune.config.metric_names import direction
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget, direction
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.amounts import Amount, amount_text, mean, mean_amount, scale_of
@@ -166,7 +165,7 @@ class SweepReport(Systems):
         return as_dict(self)
 
     def _repr_html_(self) -> str:
-        from paratune.console.html import html_of
+        from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_sweep
 
         return html_of(terminal_sweep(self))

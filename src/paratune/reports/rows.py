@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paratune import records
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_number
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import scale_of

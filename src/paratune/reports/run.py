@@ -10,10 +10,10 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE, format_as, format_count
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError
-from paratune.records.confusion import read_confusion
-from paratune.records.finished import RunRecord, rank_memory
+from paratune.records.finished import RunRecord
+from paratune.records.scores import read_confusion
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures.canvas import Drawing
@@ -39,7 +39,7 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin, Verdict
-from paratune.verdicts.rates import reference_batch_of
+from paratune.verdicts.speeds import reference_batch_of
 
 REPORT_SCHEMA_VERSION = 1
 _MAY_CHANGE = {
@@ -82,7 +82,7 @@ class Report:
         return self.systems.verdicts
 
     def _repr_html_(self) -> str:
-        from paratune.console.html import html_of
+        from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_runs
 
         return html_of(terminal_runs(self))
@@ -222,7 +222,7 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         "folder": str(run.folder),
         **run.run.model_dump(include=own, exclude_unset=True),
         "values": {row.measure.key: row.cells[position].value for row in rows},
-        "peak_memory_bytes_by_rank": rank_memory(run),
+        "peak_memory_bytes_by_rank": [rank.peak_memory_bytes for rank in run.summary.ranks],
         "confusion": run.summary.confusion or None,
         "slices": dict(run.summary.slices),
         "sessions": sessions if len(sessions) > 1 else [],

@@ -21,8 +21,8 @@ from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.runs.read import Certificate
 from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
 from paratune.verdicts import Differs, MeasureComparison, Verdict
+from paratune.verdicts.groups import NegativeControl
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
-from paratune.verdicts.placebo import NegativeControl
 from paratune.verdicts.words import (
     LEAST_LOAD_DIFFERENCE,
     change_words,

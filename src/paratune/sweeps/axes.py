@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paratune.base.text import plain
-from paratune.config.layers import SHORTHAND, Layer, layer_of, merge
-from paratune.config.plain import flatten, one_line
-from paratune.config.problems import Problem, overlap
-from paratune.config.validate import describe_value
-from paratune.config.yaml_tree import read_scalar
-from paratune.config.differences import flatten
-from paratune.config.layers import EXTENDS, SHORTHAND, Layer, label, layer_of, layers_within, merge, read_text
+from paratune.config.layers import (
+    EXTENDS,
+    SHORTHAND,
+    Layer,
+    label,
+    layer_of,
+    layers_within,
+    merge,
+    read_text,
+    refuse_other_file,
+)
 from paratune.config.options import section_options
-from paratune.config.other_files import refuse_other_file
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.section import Section
 from paratune.config.validate import describe_value, validate_as

@@ -14,10 +14,10 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
-from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.glue import headline_metrics
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.load import LoadedConfig
+from paratune.config.optional_sections import Distil, teacher_names
 from paratune.config.problems import Problem, SourceLocation, failure
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, option_error

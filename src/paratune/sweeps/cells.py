@@ -19,9 +19,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.config.check import check
-from paratune.config.differences import flatten
-from paratune.config.feasibility.layers import num_layers
-from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.feasibility import Ranks, Target, num_layers, reasons_against
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.plain import flatten, one_line

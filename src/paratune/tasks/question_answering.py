@@ -6,6 +6,7 @@ Dimensions: `W` windows, `N` questions.
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 

@@ -19,12 +19,12 @@ from paratune.config.task_sections import (
     RegressionTask,
     Task,
 )
-from paratune.data.choices import choice_names, select_choices, tokenize_choices
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
 from paratune.data.loader import Collator
-from paratune.data.sequences import tokenize_text_windows
+from paratune.data.selection import choice_names, select_choices
+from paratune.data.sequences import tokenize_choices, tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded

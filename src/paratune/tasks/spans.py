@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from paratune.data.labels import first_rows
 from paratune.data.load import Split
-from paratune.data.windows import CHAR_END, CHAR_START, EXAMPLE
+from paratune.data.sequences import CHAR_END, CHAR_START, EXAMPLE
 from paratune.metrics.squad import RawScores, with_threshold
 from paratune.records import write_json
 from paratune.records.predictions import write_predictions
-from paratune.data.sequences import CHAR_END, CHAR_START, EXAMPLE
 from paratune.tasks.protocol import Outputs
 
 Floats = npt.NDArray[np.float64]
@@ -122,7 +121,7 @@ def nbest_lists(split: Split, outputs: Outputs, *, may_lack_answers: bool) -> li
     num_best = spans.scores.shape[1]
     order = np.argsort(spans.examples, kind="stable")
     bounds = np.searchsorted(spans.examples[order], np.arange(split.num_rows + 1))
-    lists = []
+    lists: list[list[dict[str, Any]]] = []
     for example, context in enumerate(split.samples.text_pairs):
         windows = order[bounds[example] : bounds[example + 1]]
         answers = _different(spans, windows, context, num_best)

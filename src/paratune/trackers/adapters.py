@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from paratune.config.tracker_sections import MLflow, TensorBoard, WandB
+from paratune.config.optional_sections import MLflow, TensorBoard, WandB
 from paratune.errors import CheckpointError, require
 from paratune.records import read_json, write_json
 

@@ -10,12 +10,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from paratune.config.optional_sections import Trackers
-from paratune.config.section import Section
-from paratune.errors import Stopped
-from paratune.trackers.channel import Channel
-from paratune.trackers.metrics import event_metrics, summary_metrics
-from paratune.trackers.protocol import Status, TrackedRun, Tracker
-from paratune.config.tracker_sections import Trackers
 from paratune.errors import Stopped, coded
 from paratune.trackers.adapters import (
     MLflowTracker,

@@ -26,8 +26,6 @@ from paratune.records.run_folder import Mode, take_folder
 from paratune.tasks.baseline import constant_baseline
 from paratune.tasks.own_metrics import own_scores
 from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs
-from paratune.trackers.protocol import TrackedRun
-from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs, tfidf_fitter
 from paratune.trackers.adapters import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.evaluations import sliced_scores

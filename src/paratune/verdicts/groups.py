@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from paratune.base.grouping import grouped
-from paratune.config.differences import flatten
 from paratune.config.metric_names import METRICS
+from paratune.config.plain import flatten
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, gpus_of

@@ -17,8 +17,6 @@ from paratune.errors import ConfigError
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.constant import CONSTANT
 from paratune.records.own import TASK_FILE
-from paratune.models.files import TASK_FILE
-from paratune.records.constant import CONSTANT
 
 WORSE = {"predicts": "training mean", "split": "test", "metric": "rmse", "model": 1.25, "constant": 1.125}
 """Values that binary fractions hold exactly."""

@@ -5,8 +5,6 @@ import io
 from rich.console import Console
 
 from paratune.commands.infer import confusion_view
-from paratune.records.confusion import read_confusion
-from paratune.commands.confusion import confusion_view
 from paratune.records.scores import read_confusion
 
 

@@ -12,7 +12,7 @@ from paratune.commands import pseudo_label as command
 from paratune.commands.pseudo_label import pseudo_label
 from paratune.data.read import read_table
 from paratune.infer import pseudo
-from paratune.models.files import TASK_FILE
+from paratune.records.own import TASK_FILE
 
 RECORD = {
     "task": {"kind": "classification", "labels": {"neg": "bad", "pos": "good"}},

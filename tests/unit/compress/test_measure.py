@@ -17,6 +17,7 @@ from paratune.compress.quantize import evenly, num_weight_bytes
 from paratune.records import write_json
 from paratune.records.finished import read_record
 from paratune.records.predictions import write_table
+from paratune.records.run_folder import form_folder, is_measured
 from paratune.reports.run import run_document
 
 TEXTS = ["good film", "bad", "the story was really good", "never again " * 20]

@@ -14,10 +14,6 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, stage_output
 from paratune.corpus.store import run_store, text_split, url_host
-from paratune.data.read import read_table
-from paratune.data.texts import iterate_texts
-from paratune.corpus.store import run
-from paratune.corpus.store.run import text_split, url_host
 from paratune.data.read import iterate_texts, read_table
 
 DISPLAY = Display(speaks=False)

@@ -31,8 +31,6 @@ from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.constant import CONSTANT
 from paratune.records.own import TASK_FILE
 from paratune.serving.access import ServingLimits
-from paratune.models.files import TASK_FILE
-from paratune.records.constant import CONSTANT
 from paratune.serving.app import Service, make_app, read_body
 from paratune.serving.server import open_socket, run_server
 

@@ -16,8 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC, LinearSVR
 
 from paratune.config.optional_sections import TfidfOptions
-from paratune.tasks.tfidf import ABSENT, texts_with_pairs, tfidf_fitter
-from paratune.config.baseline_sections import TfidfOptions
 from paratune.tasks.tfidf import ABSENT, TfidfFitter, texts_with_pairs
 
 RNG = np.random.default_rng(7)

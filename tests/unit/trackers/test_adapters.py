@@ -16,11 +16,6 @@ from typing import Any
 import pytest
 
 from paratune.config.optional_sections import MLflow, TensorBoard, WandB
-from paratune.trackers.mlflow import MLflowTracker, default_uri
-from paratune.trackers.protocol import TrackedRun
-from paratune.trackers.tensorboard import TensorBoardTracker
-from paratune.trackers.wandb import WandBTracker
-from paratune.config.tracker_sections import MLflow, TensorBoard, WandB
 from paratune.trackers.adapters import MLflowTracker, TensorBoardTracker, TrackedRun, WandBTracker, default_uri
 
 CONFIG = {"train.learning_rate": 1e-4, "run.name": "imdb"}

@@ -8,18 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paratune.config.deepspeed_limits import STAGES
 from paratune.config.glue import GLUE
 from paratune.config.layers import Layer, expand_shorthands
 from paratune.config.load import check_layer
-from paratune.config.metric_names import METRICS
+from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
 from paratune.config.optional_sections import PACKAGES
 from paratune.config.options import kinds, section_options
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
-from paratune.config.trainer import optimization, running
-from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
-from paratune.config.tracker_sections import PACKAGES
+from paratune.config.strategy_sections import STAGES
 from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey
 from paratune.config.trainer.keys import KEYS, OTHERS, PLACES, RENAMED
 from paratune.config.yaml_tree import read_tree

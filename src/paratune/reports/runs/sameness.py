@@ -12,7 +12,6 @@ from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.config.plain import flatten
-from paratune.errors import ConfigError, did_you_mean
 from paratune.errors import did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.reports.measures import named, over_sessions

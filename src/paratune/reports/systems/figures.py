@@ -33,8 +33,8 @@ from paratune.reports.figures.plots import (
 from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS, Measure
 from paratune.reports.systems.building import Scaling, scaling_efficiency, scalings
 from paratune.reports.systems.model import Systems
-from paratune.verdicts.rates import noise_kind
 from paratune.verdicts.scoring import CannotTell, read_rows
+from paratune.verdicts.speeds import noise_kind
 
 PHASE_COLOURS = {
     "get_batch": "#e3b23c", "forward": "#8cc0e6", "backward": "#4f8fc4", "optimizer": "#e08a7d", "other": "#b9b9b9"

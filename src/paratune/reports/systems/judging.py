@@ -14,8 +14,8 @@ from paratune.reports.systems.building import noise_kind_of
 from paratune.reports.systems.model import MATRIX, Configuration, Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict
-from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
 from paratune.verdicts.groups import SPEED
+from paratune.verdicts.judge import FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 

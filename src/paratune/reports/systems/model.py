@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.config.differences import flatten
+from paratune.config.plain import flatten
 from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder

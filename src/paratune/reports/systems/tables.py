@@ -8,9 +8,9 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.targets import ScoreTarget
+from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord, gpus_of
-from paratune.records.slices import notes, score_text, shown_metrics, slice_score
+from paratune.records.scores import notes, score_text, shown_metrics, slice_score
 from paratune.reports.amounts import amount, amount_text, scale_of
 from paratune.reports.measures import (
     EFFICIENCY,
