@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from browser import CHROMIUM, Browser, browser
 from explained import save_tiny
 from patience import PATIENCE_S
 
@@ -32,6 +33,32 @@ def serving(folder: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[st
         server.wait()
         assert server.stdout is not None
         server.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` as root")
+def test_the_page_shows_the_prediction_of_texts(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", "classification", is_pair=True).folder
+    text = "the film 😀 was <img src=x onerror=alert(1)> good"
+    with serving(folder, tmp_path) as (_, address), browser(tmp_path) as page:
+        page.call("Page.navigate", url=f"{address}/")
+        _wait(page, "document.getElementById('column-1') !== null && !byId('form').hidden")
+        page.js(f"byId('column-0').value = {json.dumps(text)}; byId('column-1').value = 'bad'")
+        page.js(
+            "byId('column-0').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true}))"
+        )
+        _wait(page, "byId('prediction').querySelector('.answer') !== null || !byId('error').hidden")
+        assert page.js("byId('error').textContent") == ""
+        assert page.js("byId('prediction').querySelector('.answer').textContent") in ("low", "middle", "high")
+        assert page.js("document.images.length") == 0
+        assert [line for line in page.complaints() if not line.startswith(f"request: {address}/")] == []
+
+
+def _wait(page: Browser, expression: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not page.js(expression):
+        assert time.monotonic() < deadline, page.complaints()
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
-"""The paths of the server: `/predict` and `/health`; and what every request passes first.
+"""The paths of the server: `/predict`, `/health`, and the page `/`; and what every request passes first.
 
 Which is: state of the server, Host header, rate, token; after the answer a line of the access log.
 """
 
 import asyncio
+import base64
+import hashlib
 import json
 import logging
 import time
@@ -12,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -35,12 +39,44 @@ from paratune.serving.access import (
 from paratune.serving.batcher import Batcher
 from paratune.serving.predictor import Predictor, column_names, describe, read_calibration, read_rows
 
+
+def page_response() -> Response:
+    """Return the page; its headers forbid other scripts, other sites, and being shown inside of another page."""
+    content, policy = _page()
+    headers = {
+        "Content-Security-Policy": policy,
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(content, headers=headers, media_type="text/html")
+
+
+@cache
+def _page() -> tuple[str, str]:
+    """Return the page and its content security policy."""
+    style = _read("paratune.reports.page", "style.css") + _read("paratune.serving.page", "page.css")
+    script = _read("paratune.serving.page", "page.js")
+    content = _read("paratune.serving.page", "index.html").replace("STYLE", style).replace("SCRIPT", script)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return content, policy
+
+
+def _read(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
 log = logging.getLogger(__name__)
 
-OPEN_PATH = "/health"
-"""It needs no token and has no rate: the state for a supervisor."""
-PATHS = ("/health", "/predict")
-"""Paths that log lines name; others are "other"."""
+OPEN_PATHS = ("/", "/health")
+"""Paths that need no token and have no rate: the page, which asks for the token, and the state for a supervisor."""
 
 
 def error_response(error: ParatuneError) -> Response:
@@ -61,6 +97,8 @@ class Gate:
     """Checks requests and writes the access log around another ASGI application."""
 
     app: ASGIApp
+    paths: frozenset[str]
+    """Paths that log lines name; others are "other"."""
     listens_on: str
     token: str | None
     rate: ClientRateLimit
@@ -95,7 +133,7 @@ class Gate:
     def _check(self, scope: Scope, client: str) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         check_host(self.listens_on, headers.get("host"))
-        if scope["path"] == OPEN_PATH:
+        if scope["path"] in OPEN_PATHS:
             return
         self.rate.check(client_name(client))
         check_token(self.token, headers.get("authorization"))
@@ -103,7 +141,7 @@ class Gate:
     def _note(self, scope: Scope, client: str, status: int, duration_s: float) -> None:
         """Write the line of the request, which has nothing of its content."""
         state = scope["state"]
-        path = scope["path"] if scope["path"] in PATHS else "other"
+        path = scope["path"] if scope["path"] in self.paths else "other"
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "client": client,
@@ -116,6 +154,9 @@ class Gate:
             "duration_ms": round(1000 * duration_s, 3),
         }
         self.write_line(json.dumps(line))
+
+
+PATHS = frozenset({"/", "/predict", "/health"})
 
 
 class Service:
@@ -160,11 +201,17 @@ class Service:
         answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
         return answer | self.warning
 
-    def health(self) -> dict[str, Any]:
-        """Return the answer to `/health`."""
+    def health(self, *, needs_token: bool) -> dict[str, Any]:
+        """Return the answer to `/health`.
+
+        Args:
+            needs_token: Whether requests need a token.
+        """
         return {
             "task": self.trained.task.kind,
             "columns": list(dict.fromkeys(column_names(self.trained.columns).values())),
+            "max_chars": self.limits.max_chars,
+            "needs_token": needs_token,
             "interval": describe(self.calibration),
         } | self.warning
 
@@ -229,15 +276,21 @@ def make_app(
     async def predict(request: Request) -> JSONResponse:
         return JSONResponse(finite(await service.predict(request)))
 
+    @app.get("/")
+    async def page() -> Response:
+        return page_response()
+
     @app.get("/health")
     async def health() -> JSONResponse:
-        return JSONResponse(service.health())
+        return JSONResponse(service.health(needs_token=token is not None))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
             return refuse(request, DataError(f"this path does not take {request.method}", code="serve.method"))
-        return refuse(request, DataError(f"there is no such path; paths: {', '.join(PATHS)}", code="serve.path"))
+        return refuse(
+            request, DataError(f"there is no such path; paths: {', '.join(sorted(PATHS))}", code="serve.path")
+        )
 
     @app.exception_handler(ParatuneError)
     async def refused(request: Request, error: ParatuneError) -> Response:
@@ -249,6 +302,7 @@ def make_app(
 
     return Gate(
         app,
+        paths=PATHS,
         listens_on=listens_on,
         token=token,
         rate=ClientRateLimit(service.limits.rate_per_s),

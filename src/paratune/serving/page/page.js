@@ -1,0 +1,110 @@
+"use strict";
+// Asks the server for a prediction. Texts enter the page as text, never as markup.
+
+let health = null;
+let current = null;
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+function element(name, content = [], attributes = {}) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...[content].flat());
+  return made;
+}
+
+function rounded(value) {
+  if (typeof value === "number") return String(Number(value.toPrecision(4))).replace("-", "−");
+  return value === null ? "n/a" : String(value);
+}
+
+function show(id, ...content) {
+  byId(id).replaceChildren(...content);
+  byId(id).hidden = content.length === 0;
+}
+
+async function send(path, row, signal) {
+  const headers = { "Content-Type": "application/json" };
+  if (health.needs_token) headers.Authorization = "Bearer " + byId("token").value.trim();
+  const body = JSON.stringify({ rows: [row] });
+  const response = await fetch(path, { method: "POST", headers, body, signal, credentials: "omit", cache: "no-store" });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.errors.map((fault) => `${fault.message} (${fault.code})`).join("\n"));
+  return answer;
+}
+
+function readRow() {
+  const row = {};
+  for (const field of byId("fields").querySelectorAll("textarea")) {
+    const text = field.value;
+    row[field.name] = health.task === "token_classification" ? text.split(/\s+/).filter(Boolean) : text;
+  }
+  return row;
+}
+
+function tableOf(head, rows) {
+  const cells = head.map((name, at) => element("th", name, { scope: "col", class: at === 1 ? "number" : "" }));
+  return element("div", element("table", [element("thead", element("tr", cells)), element("tbody", rows)]), { class: "scroll" });
+}
+
+function showPrediction(answer) {
+  const { prediction, ...others } = answer.predictions[0];
+  const shown = [element("h2", "Prediction"), element("p", prediction === "" ? "no answer" : rounded(prediction), { class: "answer" })];
+  if (answer.warning) shown.push(element("p", answer.warning.message, { class: "notice warn" }));
+  if (answer.intervals) {
+    const [low, high] = answer.intervals[0];
+    const { coverage, test } = health.interval;
+    const checked = test ? ` On the test set, ${rounded(100 * test.share)}% of ${test.num_rows} rows were inside${test.is_kept ? "" : ": the intervals are too narrow there"}.` : "";
+    shown.push(element("p", `Interval for ${rounded(100 * coverage)}% of new texts of the same kind: ${rounded(low)} to ${rounded(high)}.${checked}`));
+  }
+  const rows = Object.entries(others).map(([name, value]) => {
+    const isShare = name.startsWith("score_") && value >= 0 && value <= 1;
+    const bar = element("span", [], { class: "bar" });
+    if (isShare) bar.style.setProperty("--share", value);
+    const cells = [element("th", name, { scope: "row" }), element("td", rounded(value), { class: "number" })];
+    return element("tr", [...cells, element("td", isShare ? bar : "", { class: "share", "aria-hidden": "true" })]);
+  });
+  if (rows.length) shown.push(tableOf(["column", "value", ""], rows));
+  shown.push(element("p", `The model read ${answer.num_tokens} tokens.`, { class: "caption" }));
+  show("prediction", ...shown);
+}
+
+async function ask(event) {
+  if (event) event.preventDefault();
+  if (current) current.abort();
+  const request = (current = new AbortController());
+  show("error");
+  show("prediction", element("p", "Predicting", { class: "busy" }));
+  try {
+    showPrediction(await send("/predict", readRow(), request.signal));
+  } catch (error) {
+    if (request.signal.aborted) return;
+    show("prediction");
+    show("error", error instanceof TypeError ? "The server does not answer." : error.message);
+  }
+}
+
+async function start() {
+  health = await (await fetch("/health", { cache: "no-store" })).json();
+  byId("about").textContent = `A model for ${health.task.replaceAll("_", " ")}.`;
+  health.columns.forEach((column, number) => {
+    const id = `column-${number}`;
+    const hint = health.task === "token_classification" ? " (words separated by spaces)" : "";
+    const field = element("textarea", [], { id, name: column, maxlength: health.max_chars, required: "" });
+    byId("fields").append(element("div", [element("label", column + hint, { for: id }), field], { class: "field" }));
+  });
+  byId("token-field").hidden = !health.needs_token;
+  byId("form").hidden = false;
+  byId("form").addEventListener("submit", ask);
+  byId("form").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      byId("form").requestSubmit();
+    }
+  });
+  byId("column-0").focus();
+}
+
+start().catch(() => show("error", "The server does not answer."));
