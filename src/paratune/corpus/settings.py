@@ -131,7 +131,19 @@ class TextSearchServer(Windowed):
     """Results per request; Arquivo.pt returns at most 500."""
 
 
-Server = Annotated[CdxServer | TextSearchServer, Field(discriminator="kind")]
+class VersionsServer(Windowed):
+    """The URL search of Arquivo.pt: all versions of pages."""
+
+    kind: Literal["versions"] = "versions"
+    endpoint: Endpoint = f"{ARQUIVO}/textsearch"
+    """URL of the service."""
+    urls: Annotated[list[Text], Field(min_length=1)]
+    """URLs of the pages."""
+    items_per_request: Annotated[int, Field(ge=1, le=500)] = 500
+    """Results per request; Arquivo.pt returns at most 500."""
+
+
+Server = Annotated[CdxServer | TextSearchServer | VersionsServer, Field(discriminator="kind")]
 
 
 StepName = Literal["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]

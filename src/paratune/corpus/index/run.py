@@ -25,7 +25,17 @@ from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.captures import capture_row, essence, read_lines, read_records
 from paratune.corpus.inputs import Source, find_files, index_sources, open_index
 from paratune.corpus.rows import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow
-from paratune.corpus.settings import CdxServer, Corpus, Index, Network, Server, Windowed, after, first_moment
+from paratune.corpus.settings import (
+    CdxServer,
+    Corpus,
+    Index,
+    Network,
+    Server,
+    TextSearchServer,
+    Windowed,
+    after,
+    first_moment,
+)
 from paratune.corpus.shard import reading, write_shard
 from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
 from paratune.corpus.web import ArchiveResponse, Client, TooLarge, archive_client
@@ -206,7 +216,7 @@ def _subjects(server: Server) -> Iterator[Parameters]:
         for url in server.urls:
             filters = [("filter", pattern) for pattern in server.filters]
             yield (("url", url), ("matchType", server.match), *filters, ("output", "json"))
-    else:
+    elif isinstance(server, TextSearchServer):
         types: list[Parameters] = [(("type", document_type),) for document_type in server.types]
         # Without these two, the search returns at most two results per site.
         field = "url" if server.per_site is None else "site"
@@ -216,6 +226,9 @@ def _subjects(server: Server) -> Iterator[Parameters]:
         for query in server.queries:
             for type_parameter in types or [()]:
                 yield (("q", query), *options, *type_parameter)
+    else:
+        for url in server.urls:
+            yield (("versionHistory", url),)
 
 
 def _windows(server: Windowed) -> Iterator[Parameters]:

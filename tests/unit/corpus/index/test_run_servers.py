@@ -9,7 +9,7 @@ from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.index.run import run_index, server_queries
-from paratune.corpus.settings import CdxServer, Corpus, Index, TextSearchServer, read_settings
+from paratune.corpus.settings import CdxServer, Corpus, Index, TextSearchServer, VersionsServer, read_settings
 from paratune.corpus.stage import stage_tables
 from paratune.corpus.web import Unavailable
 from paratune.errors import ConfigError
@@ -261,6 +261,18 @@ def test_a_sha1_and_the_documented_name_of_the_status_are_read(tmp_path, server)
     corpus = make_corpus(tmp_path, search(server))
     run_index(corpus, 1, DISPLAY)
     assert [(row["status"], row["digest"] == sha1) for row in rows(corpus)] == [(200, True), (200, False)]
+
+
+def test_all_versions_of_a_page_are_found(tmp_path, server):
+    # A capture whose digest is SHA-1, and one under the documentation's name of the status.
+    sha1 = "POPLDWWERZ2PUX2BRPCFNS2BB6ELQHMY"
+    items = [item(0, status="200", digest=sha1), item(1, statusCode="302"), item(2, statusCode="200")]
+    server.answers["/textsearch"] = [answer(*items), answer()]
+    versions = VersionsServer(endpoint=f"{server.url}/textsearch", urls=["http://a.pt/?a=b&c"], window="whole")
+    corpus = make_corpus(tmp_path, versions)
+    run_index(corpus, 1, DISPLAY)
+    assert [(row["status"], row["digest"] == sha1) for row in rows(corpus)] == [(200, True), (200, False)]
+    assert "versionHistory=http%3A%2F%2Fa.pt%2F%3Fa%3Db%26c&" in server.targets()[0]
 
 
 @pytest.mark.parametrize(
