@@ -106,9 +106,9 @@ def test_other_tasks_are_not_compared(tmp_path, capsys):
         (["{0}/single_seed1", "{0}/nowhere"], 4, "nowhere does not exist"),
         (["{0}/single*"], 4, "nothing to compare with: 3 runs of one configuration"),
         (["{0}/single*", "{0}/ddp*", "--margin", "f1"], 2, "the margin of f1 is a number above 0"),
-        (["{0}/single*", "{0}/ddp*", "--allow", "everything"], 2, "--allow takes batch"),
-        (["{0}/single*", "{0}/ddp*", "--by", "strategy"], 2, "--by names an axis of a matrix"),
-        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is not one of the compared configurations"),
+        (["{0}/single*", "{0}/ddp*", "--allow", "everything"], 2, "--allow everything: the names are batch"),
+        (["{0}/single*", "{0}/ddp*", "--by", "strategy"], 2, "--by strategy: only a matrix has axes"),
+        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x: the compared configurations are"),
     ],
 )
 def test_bad_input_gives_a_one_line_error(tmp_path, words, code, message):
