@@ -64,7 +64,7 @@ def test_a_logarithmic_range_is_sampled_evenly_in_the_logarithm():
 
 def test_trials_are_selected_among_whatever_they_set(folder: Path):
     space = "space: {model.dropout: {min: 0.0, max: 0.3}}"
-    assert matrix_of(folder, f"search: {{trials: 3, {space}}}\n").select_per == ()
+    assert matrix_of(folder, f"search: {{trials: 3, {space}}}\n").record.select_per == ()
 
 
 def test_a_search_needs_a_validation_set(folder: Path):
