@@ -177,15 +177,25 @@ class _Reader:
         return values
 
 
-_CLOSING = {"[": "]", "{": "}"}
+_KEY_EXPECTED = ("mapping values are not", "could not find expected ':'", "expected <block end>")
+"""Words of PyYAML's messages where a line above may lack its colon."""
+_AT_START = ("could not find expected ':'", "parsing a flow", "unexpected end of stream")
+"""Words of messages about the line where a value begins, not about the one where PyYAML notices the mistake."""
 _ADVICE = (
     ("'\\t' that cannot start", "a tab character; replace it with spaces"),
     ("unknown escape character", "a backslash in double quotes starts an escape; use single quotes: {line}"),
     ("sequence entries are not", "a list starts behind its key; write [a, b], or each item on its own line: {line}"),
+    ("mapping values are not", "a value with a colon needs quotes, or its line starts with too many spaces: {line}"),
+    ("could not find expected ':'", "a colon with a space is missing: {line}"),
+    ("parsing a flow", "a bracket is not closed, or a comma is missing: {line}"),
+    ("unexpected end of stream", "a quote is not closed: {line}"),
+    ("but found '<scalar>'", "check quotes and colons: {line}"),
+    ("expected <block end>", "all lines of a section have the same number of spaces: {line}"),
     ("found another document", "a second document starts; a file has one"),
     ("scanning an alias", "a value that starts with * needs quotes: {line}"),
     ("scanning an anchor", "a value that starts with & needs quotes: {line}"),
     ("scanning a directive", "a value that starts with % needs quotes: {line}"),
+    ("that cannot start", "the first character of a value needs quotes: {line}"),
 )
 """Words of PyYAML's messages, and what to tell the author of a file."""
 
@@ -197,41 +207,18 @@ def _explain(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, in
     start = error.context_mark or mark
     if mark is None or start is None:
         return problem, 1
-    number, line = mark.line, lines[mark.line] if mark.line < len(lines) else ""
-    first = lines[start.line] if start.line < len(lines) else ""
-    opening = first[start.column : start.column + 1]
-    if problem.startswith("mapping values are not allowed"):
-        return _unexpected_colon(lines, number, mark.column)
-    if problem.startswith("could not find expected ':'"):
-        return _missing_colon(first), start.line + 1
-    if problem.startswith("expected <block end>") and not problem.endswith("'<scalar>'"):
-        return _indentation(lines, number)
-    if "while parsing a flow" in context and opening in _CLOSING:
-        return f"{opening} has no {_CLOSING[opening]}, or a comma is missing: {_short(first)}", start.line + 1
-    if problem.startswith("found unexpected end of stream"):
-        return f"the closing {opening} is missing: {_short(first)}", start.line + 1
-    for words, advice in _ADVICE:
-        if words in f"{context} {problem}":
-            return advice.format(line=_short(line)), number + 1
-    if problem.endswith("'<stream end>'"):
-        number = max((n for n, text in enumerate(lines) if "[" in text or "{" in text), default=0)
-        return f"a bracket is not closed: {_short(lines[number])}", number + 1
-    if not context and not problem.startswith(("expected", "found")):
-        return problem, number + 1  # of `_Reader`
-    if cannot_start := re.match(r"found character '(.)' that cannot start", problem):
-        return f"a value that starts with {cannot_start[1]} needs quotes: {_short(line)}", number + 1
-    return f"check quotes, brackets and colons: {_short(line)}", number + 1
-
-
-def _unexpected_colon(lines: Sequence[str], number: int, column: int) -> tuple[str, int]:
-    """Explain a key where a value was expected: a colon in a value, a line too far right, or no colon before it."""
-    line, above = lines[number], _line_above(lines, number)
-    name = line[:column].strip()
-    if ": " in name:
-        return f"the value has a colon and needs quotes: {_short(line)}", number + 1
-    if above is None or re.search(r":(\s|$)", lines[above]):
-        return f"{name} is indented by more spaces than the line above, which has a value", number + 1
-    return _missing_colon(lines[above]), above + 1
+    words = f"{context} {problem}"
+    # The nearest line above that is neither empty nor a comment.
+    above = next((n for n in range(mark.line - 1, -1, -1) if lines[n].strip() and lines[n].lstrip()[0] != "#"), None)
+    lacks_colon = above is not None and not re.search(r":(\s|$)|^\s*-\s", lines[above])
+    if above is not None and lacks_colon and any(text in words for text in _KEY_EXPECTED):
+        return _missing_colon(lines[above]), above + 1
+    fallback = "", "check quotes, brackets and colons: {line}"
+    text, advice = next((entry for entry in _ADVICE if entry[0] in words), fallback)
+    if not text and not context and not problem.startswith(("expected", "found")):
+        return problem, mark.line + 1  # of `_Reader`
+    number = (start if text in _AT_START else mark).line
+    return advice.format(line=_short(lines[number]) if number < len(lines) else ""), number + 1
 
 
 def _missing_colon(line: str) -> str:
@@ -242,23 +229,6 @@ def _missing_colon(line: str) -> str:
     if not name:
         return f"a colon is missing: {_short(line)}"
     return f"{_short(line)} has no colon with a space; write {_short(f'{name}: {rest}')}"
-
-
-def _indentation(lines: Sequence[str], number: int) -> tuple[str, int]:
-    line, above = lines[number], _line_above(lines, number)
-    if above is not None and not re.search(r":(\s|$)|^\s*-", lines[above]):
-        return _missing_colon(lines[above]), above + 1
-    spaces = [len(text) - len(text.lstrip(" ")) for text in (line, "" if above is None else lines[above])]
-    before = "" if above is None else f", and the line above by {spaces[1]}"
-    message = (
-        f"{_short(line)} is indented by {spaces[0]}{before}; the lines of a section have the same number of spaces"
-    )
-    return message, number + 1
-
-
-def _line_above(lines: Sequence[str], number: int) -> int | None:
-    """Return the number of the nearest line above that is neither empty nor a comment."""
-    return next((n for n in range(number - 1, -1, -1) if lines[n].strip() and lines[n].lstrip()[0] != "#"), None)
 
 
 def _short(line: str) -> str:
