@@ -112,7 +112,9 @@ def evaluate(
         allow_source(source)
         table = read_table(source)
         trained = load_model(name, device, run_code=run_code, **named).with_labels(_by_value(labels))
-        from paratune.data.duplicates import count_seen_texts
+        import numpy as np
+
+        from paratune.data.duplicates import read_text_hashes, text_hashes
         from paratune.data.load import mark_pseudo, refuse_pseudo
         from paratune.data.slices import slice_values
         from paratune.tasks.own_metrics import own_scores
@@ -122,7 +124,8 @@ def evaluate(
     values = slice_values(split, by)
     warn_about_unknown_tokens(split)
     evaluation = apply(trained, split, DEFAULT_BATCH_SIZE if batch_size is None else batch_size)
-    num_trained_on = None if trained.run is None else count_seen_texts(trained.run / TRAIN_TEXTS_FILE, split.samples)
+    seen = None if trained.run is None else read_text_hashes(trained.run / TRAIN_TEXTS_FILE)
+    num_trained_on = None if seen is None else int(np.isin(text_hashes(split.samples), seen).sum())
     if num_trained_on:
         log.warning(
             "%d of %d rows of %s (%s) have a text of the training set; the scores are too high",

@@ -84,11 +84,6 @@ def overlaps(splits: Mapping[str, Samples]) -> list[Overlap]:
     return [overlap for overlap in pairs if overlap.num_rows]
 
 
-def overlap_warnings(splits: Mapping[str, Samples]) -> list[str]:
-    """Return a sentence for each pair of splits that share a text, for the log."""
-    return [overlap.message for overlap in overlaps(splits)]
-
-
 def text_hashes(samples: Samples) -> npt.NDArray[np.uint64]:
     """Return a 64-bit hash (BLAKE2b) of each sample's text or pair of texts, (len(samples),).
 
@@ -107,16 +102,6 @@ def write_text_hashes(path: Path, samples: Samples) -> None:
         DataError: The file cannot be written.
     """
     write_table(path, pa.table({"hash": np.unique(text_hashes(samples))}))
-
-
-def count_seen_texts(path: Path, samples: Samples) -> int | None:
-    """Return how many samples have a text of which `write_text_hashes` wrote the hash; None without such a file.
-
-    Raises:
-        CheckpointError: The file is damaged.
-    """
-    known = read_text_hashes(path)
-    return None if known is None else int(np.isin(text_hashes(samples), known).sum())
 
 
 def read_text_hashes(path: Path) -> npt.NDArray[np.uint64] | None:

@@ -25,7 +25,7 @@ from paratune.config.strategy_sections import OutsideStrategy, strategy_options
 from paratune.config.traits import Traits, strategy_traits
 from paratune.console import Display
 from paratune.data.columns import dropped_text
-from paratune.data.duplicates import overlap_warnings
+from paratune.data.duplicates import overlaps
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
 from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.slices import cluster_numbers, slice_values
@@ -403,10 +403,9 @@ def _log_splits(splits: dict[str, Split], recipe: TaskRecipe, *, unlabelled: Con
             split.store.num_tokens,
             split.store.num_truncated,
         )
-    warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
     labelled = {name: split for name, split in splits.items() if name not in unlabelled}
-    for warning in warnings:
-        log.warning("%s", warning, extra=coded("data.overlap"))
+    for overlap in overlaps({name: split.samples for name, split in splits.items()}):
+        log.warning("%s", overlap.message, extra=coded("data.overlap"))
     for warning, extra in recipe.warnings(labelled):
         log.warning("%s", warning, extra=extra)
     for warning in truncation_warnings(splits):
