@@ -55,6 +55,7 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
     Raises:
         ConfigError: It has no mask token, is a slow tokenizer, or treats a whole text as one word.
     """
+    kind, name = type(tokenizer).__name__, tokenizer.name_or_path
     has_mask = tokenizer.mask_token_id is not None
     if has_mask and tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "WordPiece":
         # Else transformers added the mask token to the vocabulary; no model was trained with it. Other kinds of
@@ -62,26 +63,22 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
         has_mask = tokenizer.mask_token in tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     if not has_mask:
         message = (
-            f"task.kind: mlm needs a mask token, and the vocabulary of {tokenizer.name_or_path} "
-            f"({type(tokenizer).__name__}) has none; use a model that has one (BERT, RoBERTa, DeBERTa, ModernBERT, "
-            "...), or set model.tokenizer"
+            f"task.kind: mlm needs a mask token, and the vocabulary of {name} ({kind}) has none; use a model that has "
+            "one (BERT, RoBERTa, DeBERTa, ModernBERT, ...), or set model.tokenizer"
         )
-        raise ConfigError(message, code="tokenizer.no_mask_token", key="task.kind", tokenizer=tokenizer.name_or_path)
+        raise ConfigError(message, code="tokenizer.no_mask_token", key="task.kind", tokenizer=name)
     if whole_words and not tokenizer.is_fast:
         message = (
-            f"task.whole_words: true needs a fast tokenizer, which returns where words begin; "
-            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} is slow; set model.tokenizer to a folder "
-            "with a tokenizer.json, or task.whole_words: false"
+            f"task.whole_words: true needs a fast tokenizer, which returns where words begin; {kind} of {name} is "
+            "slow; set model.tokenizer to a folder with a tokenizer.json, or task.whole_words: false"
         )
-        raise ConfigError(message, code="tokenizer.slow", key="task.whole_words", tokenizer=tokenizer.name_or_path)
+        raise ConfigError(message, code="tokenizer.slow", key="task.whole_words", tokenizer=name)
     if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
-        raise ConfigError(
-            f"task.whole_words: true needs a tokenizer that first splits a text into words; for "
-            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} 'a b' is one word; set task.whole_words: false",
-            code="tokenizer.unsupported",
-            key="task.whole_words",
-            tokenizer=tokenizer.name_or_path,
+        message = (
+            "task.whole_words: true needs a tokenizer that first splits a text into words; for "
+            f"{kind} of {name} 'a b' is one word; set task.whole_words: false"
         )
+        raise ConfigError(message, code="tokenizer.unsupported", key="task.whole_words", tokenizer=name)
 
 
 def _frame(tokenizer: Any) -> tuple[list[int], list[int], list[int]]:

@@ -6,7 +6,7 @@ Imports no torch.
 import logging
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
         else:
             class_ids[index] = class_id
     if unseen:
-        raise unseen_error(_unseen_text(unseen, ids_by_label, where), unseen)
+        raise unseen_error(unseen, ids_by_label, where)
     names = class_names(task)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
         listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
@@ -175,8 +175,15 @@ def default_ids(names: Sequence[str]) -> dict[str, int]:
     return {str(number): number for number in range(len(names))} if is_default else {}
 
 
-def unseen_error(problem: str, unseen: Collection[Any]) -> DataError:
-    """Return the error of labels that the task does not have; `unseen` are their values."""
+def unseen_error(unseen: Mapping[Any, list[int]], ids: Mapping[str, int], where: str) -> DataError:
+    """Return the error of labels that the task does not have; `unseen` has the rows of each value."""
+    most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
+    listed = "; ".join(f"{value!r}{did_you_mean(str(value), ids)}: {first_rows(rows, 3)}" for value, rows in most)
+    listed += f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
+    num_labels = sum(map(len, unseen.values()))
+    problem = f"{where}: {num_labels} labels are not among task.labels ({listing(map(repr, ids))}): {listed}"
+    if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):
+        problem += "; a numeric target needs task.kind: regression"
     facts: dict[str, Any] = {"problem": problem, "values": sorted(map(str, unseen))[:_MANY_VALUES]}
     return DataError(f"{problem}. Add them to task.labels, or correct the file", code="data.label_unseen", **facts)
 
@@ -190,18 +197,6 @@ def _lookup(value: str | int | float, ids: dict[str, int]) -> int | None:
         whole = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))\.0+", str(value))
         keys = [str(value), *([whole[1]] if whole else [])]
     return next((ids[key] for key in keys if key in ids), None)
-
-
-def _unseen_text(unseen: dict[Any, list[int]], ids: dict[str, int], where: str) -> str:
-    num_rows = sum(map(len, unseen.values()))
-    most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
-    listed = "; ".join(f"{value!r}{did_you_mean(str(value), ids)}: {first_rows(rows, 3)}" for value, rows in most)
-    text = f"{where}: {num_rows} labels are not among task.labels ({listing(map(repr, ids))}): {listed}" + (
-        f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
-    )
-    if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):
-        return text + "; a numeric target needs task.kind: regression"
-    return text
 
 
 def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArray[np.float32]:

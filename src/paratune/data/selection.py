@@ -15,7 +15,7 @@ from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask
 from paratune.data.columns import IntArray, Samples, TableReader
 from paratune.data.labels import default_ids, first_rows, is_missing, unseen_error, whole_number
-from paratune.errors import DataError, did_you_mean
+from paratune.errors import DataError
 
 LabelFormat = Literal["index", "number", "letter", "name", "text"]
 _FORMATS: Final[tuple[LabelFormat, ...]] = get_args(LabelFormat)
@@ -60,10 +60,7 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
         for tag in {*tags[row]} - {*ids}:
             unseen.setdefault(tag, []).append(row)
     if unseen:
-        most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
-        listed = "; ".join(f"{tag!r}{did_you_mean(tag, ids)}: {first_rows(of_tag, 3)}" for tag, of_tag in most)
-        problem = f"{reader.label_place}: {len(unseen)} tags are not among task.labels ({listing(ids)}): {listed}"
-        raise unseen_error(problem, unseen)
+        raise unseen_error(unseen, ids, reader.label_place)
     return replace(samples, tags=[np.asarray([ids[tag] for tag in tags[row]], dtype=np.int64) for row in rows])
 
 
