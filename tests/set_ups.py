@@ -33,7 +33,6 @@ from paratune.config.task_sections import (
     Task,
     TokenClassificationTask,
 )
-from paratune.data.load import source_files
 from paratune.doctor.checkup import judge, judge_setup
 from paratune.doctor.facts import Finding, MachineFacts, Probes, Start
 from paratune.errors import ConfigError
@@ -347,7 +346,7 @@ def is_run(path: Path) -> bool:
 def make_files(config: Config, folder: Path) -> None:
     """Write small files that match a configuration, below the working directory."""
     data = config.data
-    splits = [*source_files(data.train), *source_files(data.validation), *source_files(data.test)]
+    splits = [*named_columns(data.train), *named_columns(data.validation), *named_columns(data.test)]
     sources = [*splits, *data.extra.values()]
     for number, source in enumerate(dict.fromkeys([*sources, *data.predict.values()])):
         path = local_path(source)

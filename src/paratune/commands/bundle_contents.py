@@ -13,8 +13,8 @@ import yaml
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.optional_sections import teacher_names
 from paratune.config.permission import is_allowed
+from paratune.config.sections import named_columns
 from paratune.config.sources import CODE, local_path, path_and_split
-from paratune.data.load import source_files
 from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ConfigError, DataError
 from paratune.hub.bundle import Manifest, name_problem
@@ -150,11 +150,11 @@ def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> N
     data = loaded.config.data
     for name in ("train", "validation", "test"):
         value = getattr(data, name)
-        names = [_add_source(contents, loaded, source, scratch) for source in source_files(value)]
+        names = [_add_source(contents, loaded, source, scratch) for source in named_columns(value)]
         if any(names):
-            paths = [new or old for new, old in zip(names, source_files(value), strict=True)]
+            paths = [new or old for new, old in zip(names, named_columns(value), strict=True)]
             contents.paths[f"data.{name}"] = paths if isinstance(value, list) else paths[0]
-            contents.sources[f"data.{name}"] = " + ".join(source_files(value))
+            contents.sources[f"data.{name}"] = " + ".join(named_columns(value))
     for section in ("extra", "predict"):
         for name, source in getattr(data, section).items():
             if (new := _add_source(contents, loaded, source, scratch)) is not None:

@@ -68,7 +68,7 @@ class Columns(Section):
 
 
 def named_columns(columns: str | list[str] | None) -> list[str]:
-    """Return the columns of an option as a list: none, one or several."""
+    """Return the columns, or the sources, of an option as a list: none, one or several."""
     if columns is None:
         return []
     return [columns] if isinstance(columns, str) else columns

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.columns import lists_of_texts
-from paratune.data.header import USUAL_LABELS, USUAL_TEXTS, check_header
+from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, check_header, lists_of_texts
 from paratune.data.labels import as_number, is_missing
 from paratune.errors import DataError, did_you_mean
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Data
+from paratune.config.sections import Data, named_columns
 from paratune.config.task_sections import MultipleChoiceTask, Task, TokenClassificationTask, class_names
 from paratune.data.columns import HELD_OUT, VALUES_OF_SAMPLES, LabelArray, Samples, TableReader, select
 from paratune.data.labels import first_rows
@@ -107,13 +107,6 @@ def source_records(samples: Samples) -> list[dict[str, Any]]:
     ]
 
 
-def source_files(source: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the files that an option of the configuration names."""
-    if source is None:
-        return ()
-    return (source,) if isinstance(source, str) else tuple(source)
-
-
 def default_selector(data: Data, task: Task) -> Selector:
     """Return the selector of tasks with one label, a list of tags, or choices, for each row."""
 
@@ -127,19 +120,19 @@ def default_selector(data: Data, task: Task) -> Selector:
 
 
 def read_samples(
-    source: str | Sequence[str], data: Data, selector: Selector, *, group_by: str | None = None
+    source: str | list[str], data: Data, selector: Selector, *, group_by: str | None = None
 ) -> Samples:
     """Return the samples of one or several files; each must have all columns that the configuration names.
 
     Raises:
         DataError: A file or a column is wrong.
     """
-    files = source_files(source)
+    files = named_columns(source)
     parts = []
     for file in files:
         table = read_table(file, revision=data.hub_revision)
         parts.append(mark_pseudo(selector(table, source=file, group_by=group_by), table))
-    return parts[0] if len(parts) == 1 else joined_samples(parts, files)
+    return parts[0] if len(parts) == 1 else joined_samples(parts, tuple(files))
 
 
 def mark_pseudo(samples: Samples, table: pa.Table) -> Samples:
@@ -213,7 +206,7 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
             continue
         group_by = data.split.group_by if data.split is not None and name == "train" else None
         samples = read_samples(source, data, selector, group_by=group_by)
-        source = " + ".join(source_files(source))
+        source = " + ".join(named_columns(source))
         if name != "train":
             refuse_pseudo(samples, f"data.{name}", source)
         cut_parts = _cut_train(samples, data) if name == "train" and data.split is not None else {name: samples}
@@ -301,9 +294,7 @@ def truncation_warnings(splits: Mapping[str, Split]) -> list[str]:
             continue
         limit = "longer than data.max_length and are truncated"
         if (dropped := split.store.row_values.get(DROPPED_WINDOWS)) is not None:
-            limit = (
-                f"longer than task.windows.max_windows allows and are truncated: {dropped.sum()} windows are left out"
-            )
+            limit = f"longer than task.windows.max_windows allows and are truncated by {dropped.sum()} windows"
         warnings.append(f"{name}: {format_share(share)} of the samples are {limit}")
     return warnings
 

@@ -15,9 +15,10 @@ from typing import Literal
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.header import FIRST_LINE
 from paratune.errors import DataError
 
+FIRST_LINE = b"header"
+"""Key in the metadata of a table whose names of columns are the first line of a file."""
 TOKENS, TAGS = "tokens", "tags"
 """Names of the columns of a table of CoNLL."""
 _FORM, _UPOS, _NUM_COLUMNS = 1, 3, 10
@@ -216,23 +217,16 @@ def _refuse_numbers_of_words(sentences: list[list[list[str]]], source: str) -> N
     In each sentence, each number is the one before it plus 1, whether a sentence begins with 0, with 1 or with the
     number after the last one. A file of one column, or with one word in each sentence, is not judged.
     """
-    longest = 0
-    for words in sentences:
-        ids = [fields[0] for fields in words if not _RANGE_OR_EMPTY.fullmatch(fields[0])]
-        if not all(number.isdecimal() for number in ids):
-            return
-        numbers = list(map(int, ids))
-        if any(after != before + 1 for before, after in pairwise(numbers)):
-            return
-        longest = max(longest, len(numbers))
-    if longest < 2 or len(sentences[0][0]) == 1:
+    ids = [[fields[0] for fields in words if not _RANGE_OR_EMPTY.fullmatch(fields[0])] for words in sentences]
+    is_one_column = not sentences or len(sentences[0][0]) == 1
+    if is_one_column or max(map(len, ids)) < 2 or not all(number.isdecimal() for row in ids for number in row):
         return
-    width = len(sentences[0][0])
-    rename = "name a file of Universal Dependencies *.conllu; else " if width == _NUM_COLUMNS else ""
+    if any(int(after) != int(before) + 1 for row in ids for before, after in pairwise(row)):
+        return
     message = (
         f"{source}: the first column, which must be the word, numbers the words of each sentence "
-        f"({', '.join(fields[0] for fields in sentences[0][:3])}, ...); {rename}write a file without this column, "
-        "whose last column is the tag, for example with cut -f 2- FILE for columns that are separated by tabs"
+        f"({', '.join(fields[0] for fields in sentences[0][:3])}, ...); name a file of Universal Dependencies "
+        "*.conllu, else write a file without this column, as cut -f 2- FILE does for tabs"
     )
     raise DataError(message, code="data.conll_numbers", source=source, column=1)
 

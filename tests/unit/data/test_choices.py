@@ -72,7 +72,7 @@ def test_labels_that_are_no_choice_are_shown():
 def test_a_list_column_has_the_same_choices():
     samples, found = select([3, 0, 2], as_lists=True)
     assert (samples.choices, found) == ([tuple(row) for row in CHOICES], "index")
-    with raises_code("data.not_choices", name="options"):
+    with raises_code("data.not_lists", name="options"):
         select([0, 0, 0], as_lists=True, choices=["good, bad"] * 3)
 
 
