@@ -238,8 +238,8 @@ def from_trainer(
         validation: value of data.validation
         test: value of data.test
     """
-    from paratune.config.trainer.conversion import FILL_IN, read_settings
     from paratune.config.trainer.convert import check_text, convert
+    from paratune.config.trainer.settings import FILL_IN, read_settings
 
     if output is not None:
         check_output(output)
@@ -274,7 +274,7 @@ def from_trainer(
     for title, left in conversion.groups():
         lines += [f"{title}:", *(f"  {key}" for key in left)]
     if conversion.ignored:
-        lines.append(f"without an equivalent, at their defaults: {', '.join(conversion.ignored)}")
+        lines.append(f"without an equivalent, left out without effect: {', '.join(conversion.ignored)}")
     if blank:
         lines.append(f"to fill in: {', '.join(blank)}")
     if output is not None:

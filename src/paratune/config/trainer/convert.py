@@ -17,8 +17,7 @@ from paratune.config.options import kinds, section_options
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import STAGES
-from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey
-from paratune.config.trainer.keys import KEYS, OTHERS, PLACES, RENAMED
+from paratune.config.trainer.settings import FILL_IN, HARMLESS, KEYS, OTHERS, PLACES, RENAMED, Conversion, UnmappedKey
 from paratune.config.yaml_tree import read_tree
 from paratune.errors import ConfigError, did_you_mean
 
@@ -103,8 +102,10 @@ def _leave_out(out: Conversion) -> None:
     for key, value in out.given.items():
         if key in KEYS or key in PLACES:
             continue
-        if (other := OTHERS.get(key)) is None:
-            near = did_you_mean(key, [*KEYS, *OTHERS, *RENAMED, *PLACES])
+        if key in HARMLESS:
+            out.ignored.append(key)
+        elif (other := OTHERS.get(key)) is None:
+            near = did_you_mean(key, [*KEYS, *OTHERS, *HARMLESS, *RENAMED, *PLACES])
             out.not_known.append(UnmappedKey(key, value, f"not a key of TrainingArguments{near}", changes=None))
         elif any(
             value == default and isinstance(value, bool) == isinstance(default, bool) for default in other.defaults
@@ -112,7 +113,7 @@ def _leave_out(out: Conversion) -> None:
             out.ignored.append(key)
         else:
             keys = out.decide if other.decides else out.no_equal
-            keys.append(UnmappedKey(key, value, other.why, other.changes))
+            keys.append(UnmappedKey(key, value, other.why, changes=True))
 
 
 def _write_task(out: Conversion, options: Mapping[str, Any]) -> str:
@@ -270,19 +271,14 @@ def _write_best(out: Conversion, kind: str) -> None:
 def _write_patience(out: Conversion, kind: str, word: str) -> None:
     """Write early stopping, which uses the metric of the best model; `word` is when to evaluate."""
     patience, least = out.get("early_stopping_patience"), out.get("early_stopping_threshold")
-    if patience is None:
-        if least:
-            why = "left out: evaluate.min_delta needs evaluate.patience, and the file has no early_stopping_patience"
-            out.to_decide("early_stopping_threshold", least, why, changes=True)
+    has_best = "evaluate.best" in out.values
+    if patience is None or not (has_best or (word != "no" and out.get("metric_for_best_model") is not None)):
+        needed = "early_stopping_patience, metric_for_best_model and an eval_strategy other than no"
+        for key, value in (("early_stopping_patience", patience), ("early_stopping_threshold", least)):
+            if value:
+                out.to_decide(key, value, f"left out: stopping early needs {needed}, for the Trainer too", changes=True)
         return
-    if "evaluate.best" not in out.values:
-        if word == "no" or out.get("metric_for_best_model") is None:
-            missing = "an eval_strategy other than no" if word == "no" else "metric_for_best_model"
-            why = f"left out: stopping early needs {missing}, for the Trainer too"
-            for key, value in (("early_stopping_patience", patience), ("early_stopping_threshold", least)):
-                if value:
-                    out.to_decide(key, value, why, changes=True)
-            return
+    if not has_best:
         _write_best(out, kind)
         why = "with patience the best model is kept here (evaluate.best); the Trainer kept the last one"
         out.to_decide("load_best_model_at_end", False, why, changes=True)
