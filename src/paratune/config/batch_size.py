@@ -126,9 +126,7 @@ def find_batch(
         elif found.share >= least:
             key, advice, limit = "batch.micro_batch_size", "at most", found.share // least
         plural = "es" * (num_micro_batches > 1)
-        message = (
-            f"batch: a step has {num_micro_batches} micro-batch{plural}, and {least} stages need {least} or more, "
-        )
+        message = f"batch: a step has {num_micro_batches} micro-batch{plural}; {least} stages need {least} or more, "
         message += f"better {4 * least}; set {key} to {advice} {limit}"
         facts = {"num_micro_batches": num_micro_batches, "min": least, "limit": limit}
         return Problem(message, (key,), code="batch.too_few_micro_batches", facts=facts)
@@ -166,10 +164,8 @@ def _divided(batch: BatchSize, traits: Traits, num_ranks: int, group_size: int) 
     if share % micro:
         sizes = divisors(share)
         near = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
-        message = (
-            f"batch.micro_batch_size is {micro}, which does not divide {share}, a rank's samples of batch.global: "
-        )
-        message += f"{batch.global_}; the nearest that do: {_either(near)}"
+        message = f"batch.micro_batch_size is {micro}, no divisor of {share}, a rank's samples of batch.global: "
+        message += f"{batch.global_}; the nearest: {_either(near)}"
         facts |= {"micro_batch_size": micro, "share": share, "nearest": near}
         keys = ("batch.micro_batch_size", "batch.global")
         return Problem(message, keys, code="batch.micro_batch_not_divisor", facts=facts)

@@ -13,7 +13,7 @@ from paratune.config.options import kinds, outside_kind, section_options
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import TRAITS, strategy_traits
-from paratune.config.validate import kind_hint, validate
+from paratune.config.validate import kind_hint, validate_as
 from paratune.config.yaml_tree import read_scalar
 from paratune.errors import ConfigError
 
@@ -121,7 +121,7 @@ def strategy_candidate(
     if is_alone and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
         # Otherwise one process would need the memory of all processes.
         values["batch"]["micro_batch_size"] = size // num_processes
-    values, findings = validate(values)
+    values, findings = validate_as(Config, values, "")
     problems += [problem.message for problem in findings.problems]
     if problems:
         raise ConfigError(

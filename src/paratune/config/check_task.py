@@ -156,9 +156,7 @@ def _class_loss(found: Contradictions) -> None:
     wanted = list(GLUE[task.glue].classes)
     if sorted(names) != sorted(wanted):
         message = f"task.labels has the classes {', '.join(names)}, and {task.glue} has {', '.join(wanted)}"
-        advice = (
-            f"map the values of your files to these, as in {{{names[0]}: {wanted[0]}, ...}}, or leave task.glue out"
-        )
+        advice = f"map the values of your files to these ({{{names[0]}: {wanted[0]}, ...}}), or leave task.glue out"
         found.add(f"{message}; {advice}", "task.labels", "task.glue", code="task.labels")
     elif names != wanted and "f1" in GLUE[task.glue].metrics:
         message = f"task.labels has {names[-1]} last, and the F1 of {task.glue} is that of {wanted[-1]}"
@@ -175,9 +173,7 @@ def _bands(found: Contradictions) -> None:
         for key in ("task.round_to", "task.range"):
             found.unused(key, "beside task.grades, which sets the scale; remove one", "task.grades")
         if low >= high or step <= 0 or not (is_on_scale(low, step) and is_on_scale(high, step)):
-            message = (
-                f"task.grades: {one_line(task.grades)} must be a lower grade, a higher one and a step that divides both"
-            )
+            message = f"task.grades: {one_line(task.grades)} must be two ascending grades and a step that divides both"
             found.add(f"{message}, such as [0, 9, 0.5]", "task.grades", code="task.range")
     for end in task.range or ():
         if task.round_to is not None and not is_on_scale(end, task.round_to):

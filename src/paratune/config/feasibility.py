@@ -168,14 +168,10 @@ def _device(config: Config, traits: Traits | None, target: Target, ranks: Ranks 
         yield Problem(message, ("device",), code="device.is_gpu", facts=facts)
     if traits is not None and traits.needs_accelerator and target.is_cpu:
         options = strategy_options(config.strategy)
-        given: dict[str, Any] = {
-            f"strategy.{key}": value for key, value in options.items() if "offload" in key and value
-        }
-        given = given or {"strategy.kind": traits.kind}
+        offload = {f"strategy.{key}": value for key, value in options.items() if "offload" in key and value}
+        given: dict[str, Any] = offload or {"strategy.kind": traits.kind}
         shown = ", ".join(f"{key}: {one_line(value)}" for key, value in given.items())
-        message = (
-            f"{shown} moves states between a GPU and the host, and {target.description}; leave it out, or use a GPU"
-        )
+        message = f"{shown} moves states between GPU and host, and {target.description}; leave it out, or use a GPU"
         keys = (*given, "strategy.kind")
         yield Problem(message, keys, code="strategy.needs_accelerator", facts={**facts, "given": given})
     if not config.train.deterministic and target.is_cpu:
@@ -225,9 +221,7 @@ def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blo
     if num_ranks * chunks > num_blocks:
         per_rank = "" if chunks == 1 else f" with {chunks} chunks each"
         most = num_blocks // chunks
-        message = (
-            f"strategy.stages: {num_ranks}{per_rank} divides the model into {num_ranks * chunks} parts, and it has "
-        )
+        message = f"strategy.stages: {num_ranks}{per_rank} makes {num_ranks * chunks} parts, and the model has "
         message += f"{num_blocks} block{'s' * (num_blocks != 1)}; set "
         message += f"strategy.stages to at most {most}, or strategy.kind: ddp" if most >= 2 else "strategy.kind: ddp"
         facts = {"stages": num_ranks, "chunks": chunks, "num_blocks": num_blocks}

@@ -82,17 +82,20 @@ def counts_as_glue(task: Task) -> bool:
     }
 
 
-def fill_glue(layer: Layer) -> None:
-    """Add, in place, the options of a GLUE task that the files do not set; do nothing for other tasks.
+def fill_implied(layer: Layer) -> None:
+    """Add, in place, the options of a GLUE task, and the usual columns of the task, that the files do not set.
 
     `task: mrpc` and `task: {kind: mrpc}` are `task: {glue: mrpc}`.
     """
     task = layer.values.get("task")
     if not isinstance(task, dict):
         return
-    if isinstance(task.get("kind"), str) and task["kind"] in GLUE:
-        if task.get("glue", task["kind"]) != task["kind"]:
-            message = f"task.kind: {task['kind']} and task.glue: {task['glue']} are different tasks; keep one of them"
+    kind = task.get("kind")
+    for key, name in IMPLIED_COLUMNS.get(kind, {}).items() if isinstance(kind, str) else ():
+        set_default(layer, f"data.columns.{key}", name, SourceLocation(f"task.kind: {kind}"))
+    if isinstance(kind, str) and kind in GLUE:
+        if task.get("glue", kind) != kind:
+            message = f"task.kind: {kind} and task.glue: {task['glue']} are different tasks; keep one of them"
             layer.problems.append(Problem(message, ("task.kind", "task.glue"), code="config.conflict"))
         task["glue"] = task.pop("kind")
         if "task.kind" in layer.places:
@@ -116,14 +119,6 @@ IMPLIED_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "token_classification": {"text": "tokens", "label": "tags"},
 }
 """Columns by the kind of the task, which a file need not name."""
-
-
-def fill_columns(layer: Layer) -> None:
-    """Add, in place, the usual columns of the task that the file does not set."""
-    task = layer.values.get("task")
-    kind = task.get("kind") if isinstance(task, dict) else task
-    for key, name in IMPLIED_COLUMNS.get(kind, {}).items() if isinstance(kind, str) else ():
-        set_default(layer, f"data.columns.{key}", name, SourceLocation(f"task.kind: {kind}"))
 
 
 def set_default(layer: Layer, dotted: str, value: Any, place: SourceLocation) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paratune.config.check import check
-from paratune.config.glue import fill_columns, fill_glue
+from paratune.config.glue import fill_implied
 from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
 from paratune.config.optional_sections import teacher_names
 from paratune.config.own_code import add_to_path, named_code
@@ -17,7 +17,7 @@ from paratune.config.permission import allow, trust
 from paratune.config.plain import flatten, yaml_lines
 from paratune.config.problems import Problem, failure, overlap, without_content
 from paratune.config.sections import Config
-from paratune.config.validate import validate
+from paratune.config.validate import validate_as
 from paratune.errors import ConfigError
 
 DEFAULT = "default"
@@ -108,13 +108,12 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
     """
     if not layer.whole:
         return None, [_placed(problem, layer) for problem in layer.problems]
-    fill_glue(layer)
-    fill_columns(layer)
+    fill_implied(layer)
     name, run = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-"), layer.values.get("run") or {}
     is_unnamed = isinstance(run, dict) and run.get("name") is None
     if is_unnamed and name:
         layer.values["run"] = {**run, "name": name}
-    values, findings = validate(layer.values)
+    values, findings = validate_as(Config, layer.values, "")
     if is_unnamed and not name and "run.name" not in findings.bad:
         message = f"run.name is required: the file's name, {path.name}, cannot be the name of a folder"
         findings.add(message, "run.name", code="config.required")

@@ -209,7 +209,16 @@ def json_schema() -> dict[str, Any]:
         kind = schema["$defs"][kinds(section_options(Config)["task"])[task.kind].__name__]["properties"]["kind"]
         kind.pop("const", None)
         kind["enum"] = [task.kind, *(name for name, glue_task in GLUE.items() if glue_task.kind == task.kind)]
-    _let_be_empty(schema, Config, schema["$defs"])
+    for key, option in section_options(Config).items():
+        # Where only the kind is required, it may be written in place of the section.
+        required = {
+            kind: [inner.key for inner in section_options(section).values() if inner.required]
+            for kind, section in (kinds(option).items() if option.by_kind else ())
+        }
+        words = [kind for kind, keys in required.items() if keys == ["kind"]] + list(GLUE if key == "task" else ())
+        schema["properties"][key]["description"] = option.help
+        if words:
+            schema["properties"][key]["anyOf"].append({"enum": words})
     extends = {
         "description": "File, or list of files, that this file extends; relative to this file.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
@@ -218,30 +227,8 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A run of paratune"}
 
 
-def _let_be_empty(schema: dict[str, Any], section: type[Section], definitions: dict[str, Any]) -> None:
-    """Allow, in place, the sections in a section to be empty, at all levels."""
-    for key, option in section_options(section).items():
-        if option.sections and not option.listed and not option.words:
-            schema["properties"][key] = _section_schema(schema["properties"][key], option)
-        for inner in option.sections:
-            _let_be_empty(definitions[inner.__name__], inner, definitions)
-
-
-def _section_schema(schema: dict[str, Any], option: Option) -> dict[str, Any]:
-    """Return the schema of a section that may also be empty or, where only the kind is required, the kind."""
-    choices = [choice for choice in schema.get("anyOf") or [{"$ref": schema["$ref"]}] if choice != {"type": "null"}]
-    required = {
-        kind: [inner.key for inner in section_options(section).values() if inner.required]
-        for kind, section in (kinds(option).items() if option.by_kind else ())
-    }
-    words = [kind for kind, keys in required.items() if keys == ["kind"]]
-    words += GLUE if option.key == "task" else ()
-    shorthand = [{"enum": words}] if words else []
-    return {"description": option.help, "anyOf": [*choices, *shorthand, {"type": "null"}]}
-
-
 def _loosen(schema: Any) -> None:
-    """Remove, in place, required options, and keywords of OpenAPI that are not JSON schema."""
+    """Let, in place, sections be empty; remove required options, and keywords of OpenAPI that are not JSON schema."""
     if isinstance(schema, dict):
         if isinstance(schema.get("required"), list):
             del schema["required"]
@@ -250,6 +237,8 @@ def _loosen(schema: Any) -> None:
             schema.pop("discriminator", None)
         for inner in schema.values():
             _loosen(inner)
+        if isinstance(schema.get("$ref"), str):
+            schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "null"}]
     elif isinstance(schema, list):
         for inner in schema:
             _loosen(inner)

@@ -82,25 +82,18 @@ class Findings:
         self.bad.update((key, *also))
 
 
-def validate(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Findings]:
-    """Check every section by itself.
+def validate_as(
+    root: type[Section], values: Mapping[Any, Any], called: str, path: str = ""
+) -> tuple[dict[str, Any], Findings]:
+    """Check every section of a configuration, of another kind of file, or of a section of it, by itself.
+
+    Args:
+        called: Name of such a file in messages, with its article: "a site"; or of the section; "" for a configuration.
+        path: Dotted key of the section in the file.
 
     Returns:
         The values, with wrong ones left out or replaced so that sections can still be checked against each other; and
         the findings.
-    """
-    findings = Findings()
-    return _section(Config, values, "", "", findings), findings
-
-
-def validate_as(
-    root: type[Section], values: Mapping[Any, Any], called: str, path: str = ""
-) -> tuple[dict[str, Any], Findings]:
-    """Check the values of another kind of file, or of a section of it, as `validate` does.
-
-    Args:
-        called: Name of such a file in messages, with its article: "a site"; or of the section.
-        path: Dotted key of the section in the file.
     """
     findings = Findings(root=root)
     return _section(root, values, path, called, findings), findings

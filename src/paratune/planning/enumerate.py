@@ -17,7 +17,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import group_size
 from paratune.config.traits import Traits, strategy_traits
-from paratune.config.validate import validate
+from paratune.config.validate import validate_as
 from paratune.errors import ConfigError
 from paratune.models.packed import BatchLayout
 from paratune.planning.job import PlannedJob
@@ -156,7 +156,8 @@ def _configs(loaded: LoadedConfig, request: PlanRequest) -> Iterator[tuple[str, 
     for name in names or dict.fromkeys([*usual, loaded.config.strategy.kind]):
         section, problems = strategy_section(loaded, name)
         for precision in request.precisions or (loaded.config.precision,):
-            values, findings = validate(deepcopy(loaded.values) | {"strategy": section, "precision": precision})
+            settings = deepcopy(loaded.values) | {"strategy": section, "precision": precision}
+            values, findings = validate_as(Config, settings, "")
             problems = [*problems, *(problem.message for problem in findings.problems)]
             if problems:
                 text = f"--strategies {name}: {'; '.join(problems)}"

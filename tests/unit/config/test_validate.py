@@ -5,7 +5,7 @@ from paratune.config.load import load_config
 from paratune.config.options import find_key, section_options
 from paratune.config.plain import flatten
 from paratune.config.sections import Config
-from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, validate
+from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, validate_as
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_validate_does_not_change_a_valid_configuration():
         "train": {"freeze": {}},
         "batch": {},
     }
-    good, findings = validate(values)
+    good, findings = validate_as(Config, values, "")
     assert findings.problems == []
     assert {key: good[key] for key in values} == values
 
