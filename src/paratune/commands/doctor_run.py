@@ -40,10 +40,10 @@ from paratune.data.duplicates import overlaps, repeats
 from paratune.data.guess import guess_options
 from paratune.data.labels import class_counts
 from paratune.data.load import Selector, default_selector, load_samples, samples_fingerprint
-from paratune.data.long_texts import cut_long_texts
 from paratune.data.questions import drop_misplaced, select_questions
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
+from paratune.data.tokenizers import cut_long_texts
 from paratune.doctor.facts import DataFacts, Finding, MachineFacts, Probes, QueuedRun, SplitFacts, Start
 from paratune.doctor.probe import gather, start_of
 from paratune.errors import DataError, ParatuneError, nearest_name

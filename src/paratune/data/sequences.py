@@ -16,9 +16,8 @@ from paratune.base.token_characters import Span, token_characters
 from paratune.config.task_sections import WindowOptions
 from paratune.data.columns import AnswerSpan, IntArray, Samples
 from paratune.data.labels import first_rows
-from paratune.data.long_texts import cut_long_texts
 from paratune.data.token_store import DROPPED_WINDOWS, TokenArray, TokenStore, offsets_of
-from paratune.data.tokenizers import pair_separator, preserve_state, require_fast
+from paratune.data.tokenizers import cut_long_texts, num_tokens, pair_separator, require_fast
 from paratune.data.tokens import (
     Encoded,
     TokenizeOptions,
@@ -220,15 +219,6 @@ def _cut(
     return by_text
 
 
-def _num_tokens(texts: list[str], tokenizer: Any) -> list[int]:
-    """Return the number of tokens of each text, without special tokens and truncation."""
-    with preserve_state(tokenizer):
-        encoded = tokenizer(
-            texts, add_special_tokens=False, truncation=False, return_attention_mask=False, verbose=False
-        )
-    return [len(ids) for ids in encoded["input_ids"]]
-
-
 def tokenize_text_windows(
     samples: Samples, options: TokenizeOptions, windows: WindowOptions, *, source: str = "data"
 ) -> TokenStore:
@@ -252,7 +242,7 @@ def tokenize_text_windows(
     if pairs is not None:
         separator = pair_separator(tokenizer)
         pairs = [separator + pair for pair in pairs]
-        lengths = np.array(_num_tokens(texts if is_second else pairs, tokenizer))
+        lengths = np.array(num_tokens(texts if is_second else pairs, tokenizer))
         too_long = np.flatnonzero(lengths + windows.stride > most)
         if len(too_long):
             raise DataError(
@@ -310,7 +300,7 @@ class WindowLimits:
 
     def are_too_long(self, questions: Sequence[str]) -> list[bool]:
         """Return for each question whether it is longer than `max_question`."""
-        counts = _num_tokens([text + self.mark for text in questions], self.tokenizer) if questions else []
+        counts = num_tokens([text + self.mark for text in questions], self.tokenizer) if questions else []
         return [count > self.max_question for count in counts]
 
 
@@ -325,7 +315,7 @@ def window_limits(options: TokenizeOptions, stride: int) -> WindowLimits:
     mark = pair_separator(tokenizer)
     end_token = tokenizer.eos_token_id if tokenizer.cls_token_id is None else None
     num_special = tokenizer.num_special_tokens_to_add(pair=True) + (end_token is not None)
-    num_marks = sum(_num_tokens([mark], tokenizer)) if mark else 0
+    num_marks = sum(num_tokens([mark], tokenizer)) if mark else 0
     most = options.max_length - num_special - num_marks - 2
     if stride > most:
         raise ConfigError(

@@ -23,7 +23,6 @@ import numpy as np
 from paratune.base.token_ids import num_token_ids
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
-from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
 from paratune.data.token_store import (
     FORMAT_VERSION,
     StoreWriter,
@@ -32,7 +31,13 @@ from paratune.data.token_store import (
     open_store,
     remove_folder,
 )
-from paratune.data.tokenizers import pair_separator, preserve_state, tokenizer_fingerprint
+from paratune.data.tokenizers import (
+    PAIRED_TEXT,
+    cut_long_texts,
+    pair_separator,
+    preserve_state,
+    tokenizer_fingerprint,
+)
 from paratune.errors import ConfigError, DataError, Stopped, coded
 
 Truncation = Literal["longest_first", "only_first", "only_second", "head_tail"]
@@ -371,7 +376,7 @@ def encode(
     """Return ids, type ids (None where the model takes none) and untruncated lengths of a chunk.
 
     The first call gives the untruncated lengths; only samples that are too long are tokenized again. The length of a
-    very long text is a lower limit: see `long_texts`.
+    very long text is a lower limit: see `cut_long_texts`.
 
     Raises:
         DataError: A sample has no tokens, or cannot be truncated by `options.truncation`.

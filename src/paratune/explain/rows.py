@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from paratune.base.token_characters import Span, token_characters
 from paratune.data.load import Split
-from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
-from paratune.data.tokenizers import pair_separator, preserve_state
+from paratune.data.tokenizers import PAIRED_TEXT, cut_long_texts, pair_separator, preserve_state
 from paratune.errors import ConfigError
 from paratune.infer.trained import TrainedModel
 

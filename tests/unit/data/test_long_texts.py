@@ -10,9 +10,9 @@ from tiny import tiny_tokenizer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from paratune.data import long_texts, tokens
+from paratune.data import tokenizers, tokens
 from paratune.data.columns import Samples
-from paratune.data.long_texts import cut_long_texts, tokenizes_words
+from paratune.data.tokenizers import cut_long_texts, tokenizes_words
 from paratune.data.tokens import TokenizeOptions, encode
 
 RNG = random.Random(5)
@@ -97,7 +97,7 @@ KINDS = (
 
 def encoded(monkeypatch: Any, limit: int, options: TokenizeOptions, texts: list[str], pairs: list[str] | None) -> Any:
     for name in ("LONG_TEXT", "PAIRED_TEXT"):
-        monkeypatch.setattr(long_texts, name, limit)
+        monkeypatch.setattr(tokenizers, name, limit)
         monkeypatch.setattr(tokens, "PAIRED_TEXT", limit)
     samples = Samples(texts, pairs, None, None, np.arange(len(texts)), None, {})
     return encode(samples, slice(0, len(texts)), options, "a.csv")
@@ -149,14 +149,14 @@ def test_the_kept_tokens_are_those_of_the_whole_text(monkeypatch, kind, side):
 )
 def test_tokenizers_that_may_join_words_get_the_whole_text(monkeypatch, pre_tokenizer, normalizer):
     tokenizer = trained(models.BPE(unk_token="<unk>"), trainers.BpeTrainer(**HOW), pre_tokenizer, normalizer)
-    monkeypatch.setattr(long_texts, "LONG_TEXT", 1000)
+    monkeypatch.setattr(tokenizers, "LONG_TEXT", 1000)
     text = random_text(800)
     assert not tokenizes_words(tokenizer)
     assert cut_long_texts([text], None, tokenizer, 8) == ([text], None)
 
 
 def test_texts_without_spaces_are_whole(monkeypatch):
-    monkeypatch.setattr(long_texts, "LONG_TEXT", 1000)
+    monkeypatch.setattr(tokenizers, "LONG_TEXT", 1000)
     solid, long = "film" * 1000, "good film " * 1000
     assert cut_long_texts([solid], None, tiny_tokenizer(), 8) == ([solid], None)
     (short,), pair = cut_long_texts([long], ["film"], tiny_tokenizer(), 8)
@@ -165,7 +165,7 @@ def test_texts_without_spaces_are_whole(monkeypatch):
 
 
 def test_the_longer_text_of_a_pair_remains_the_longer_one(monkeypatch):
-    monkeypatch.setattr(long_texts, "LONG_TEXT", 1000)
+    monkeypatch.setattr(tokenizers, "LONG_TEXT", 1000)
     tokenizer = tiny_tokenizer()
     texts = ["good film " * 1000, "good film " * 1001]
     for first, second in (texts, texts[::-1], texts[:1] * 2):
