@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.clean.run import BEFORE, STEPS
-from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus, read_settings
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, write_shard
 from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 

@@ -27,9 +27,8 @@ from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.duplicates import candidate_probability, run_duplicates, shingles
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.step import normalized_words
-from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet
-from paratune.corpus.shard import dropped_file, write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, dropped_file, write_shard
 from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 

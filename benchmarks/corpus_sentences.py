@@ -24,12 +24,11 @@ from machine import machine_lines
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import load_ngram, ngram_perplexity, train
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
 from paratune.corpus.settings import CleanPart, Corpus, Index, SentenceSettings
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.hardware import peak_memory_bytes
 

@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 
 from paratune.commands.corpus_run import write_report
 from paratune.console import Display
-from paratune.corpus.rows import DOCUMENT_SCHEMA, SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus, StepName
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, SENTENCE_SCHEMA, write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.corpus.store import run_store
 from paratune.hardware import peak_memory_bytes

@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from paratune.console import Display
-from paratune.corpus.rows import DOCUMENT_SCHEMA
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, write_shard
 from paratune.corpus.stage import Stage, begin, finish, run_stage, stage_tables
 
 EXTRACTED = "3_extract"

@@ -5,7 +5,7 @@ import struct
 import zipfile
 
 from paratune.console import Display
-from paratune.corpus.rows import FETCHED_SCHEMA
+from paratune.corpus.shard import FETCHED_SCHEMA
 from paratune.corpus.stage import Stage, run_stage
 
 HEART = "O coração bate sempre, e a cidade de Évora acorda cedo com o sol de Março."

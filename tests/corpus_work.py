@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from paratune.corpus.rows import DroppedRow
+from paratune.corpus.shard import DroppedRow
 from paratune.errors import DataError
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.settings import Corpus, Index
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, write_shard
 from paratune.corpus.stage import Stage, begin, finish
 
 DISPLAY = Display(speaks=False)

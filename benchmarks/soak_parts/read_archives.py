@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from paratune.corpus.fetch.sources import fetched_row, from_file
 from paratune.corpus.index.captures import read_lines, read_records
-from paratune.corpus.rows import CaptureRow, DroppedRow
 from paratune.corpus.settings import Fetch
+from paratune.corpus.shard import CaptureRow, DroppedRow
 from paratune.errors import DataError
 
 from .fuzz import Difference, Reader, differ

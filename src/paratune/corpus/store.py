@@ -21,9 +21,8 @@ import pyarrow as pa
 from paratune.base.atomic import replace_folder
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import ShardWriter, read_rows, writing
+from paratune.corpus.shard import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA, ShardWriter, read_rows, writing
 from paratune.corpus.stage import (
     STAGE_FILE,
     Stage,

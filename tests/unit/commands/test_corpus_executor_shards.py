@@ -9,8 +9,8 @@ from raised import raises_code
 from paratune.commands import corpus_executor as executors
 from paratune.commands.corpus_executor import MakeShards, ShardExecutor, start_local, start_ray
 from paratune.console import Display
-from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import STORED_DOCUMENT_SCHEMA
 from paratune.corpus.stage import Stage, begin, run_stage
 from paratune.corpus.store import run_store, stored_documents
 

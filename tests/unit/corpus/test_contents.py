@@ -10,9 +10,8 @@ from raised import raises_code
 from paratune.commands import corpus
 from paratune.console import Display
 from paratune.corpus.contents import corpus_figures, distribution, draw_dropped, draw_kept, finished_stages
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.corpus.store import run_store
 from paratune.records import read_json, write_json

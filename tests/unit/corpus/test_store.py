@@ -9,9 +9,8 @@ from corpus_documents import content, document, dropped, extracted, kept
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import write_shard
+from paratune.corpus.shard import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, DroppedRow, write_shard
 from paratune.corpus.stage import Stage, begin, finish, stage_output
 from paratune.corpus.store import run_store, text_split, url_host
 from paratune.data.read import iterate_texts, read_table

@@ -17,9 +17,8 @@ import numpy as np
 from paratune.base.atomic import replace_file
 from paratune.corpus.clean.step import Document, drop, hash_64, normalized_words, require_unique_names
 from paratune.corpus.inputs import file_identity, find_files, read_texts
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Decontaminate
-from paratune.corpus.shard import read_rows, reading, writing
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, read_rows, reading, writing
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 from paratune.errors import DataError
 

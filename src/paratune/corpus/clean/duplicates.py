@@ -30,9 +30,8 @@ import pyarrow.parquet as pq
 
 from paratune.corpus.clean.step import Document, drop, normalized_words
 from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Duplicates
-from paratune.corpus.shard import num_rows, part_file, read_rows, reading
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, num_rows, part_file, read_rows, reading
 from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
 from paratune.errors import require
 

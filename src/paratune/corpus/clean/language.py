@@ -24,9 +24,8 @@ import numpy.typing as npt
 from paratune.base.atomic import replace_file
 from paratune.corpus.clean.step import Document, drop, require_unique_names, run_documents, unknown_value
 from paratune.corpus.inputs import find_files, read_texts
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Language, Variety, VarietySource
-from paratune.corpus.shard import read_rows, writing
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, read_rows, writing
 from paratune.corpus.stage import RunStage, Stage, read_record, stage_output, stage_tables
 from paratune.errors import CheckpointError, DataError, require
 from paratune.records import file_sha256, write_json

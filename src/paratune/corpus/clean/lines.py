@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from paratune.corpus.clean.step import Document, drop, hash_64, with_text
 from paratune.corpus.database import parquet, query
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Lines
-from paratune.corpus.shard import part_file, read_rows
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, part_file, read_rows
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows

@@ -8,9 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from paratune.corpus.clean.step import Document, drop, run_documents
-from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Quality
-from paratune.corpus.shard import read_rows
+from paratune.corpus.shard import DroppedRow, read_rows
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SHORT_LINE = 30

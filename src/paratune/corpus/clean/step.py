@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, EvaluationSet, VarietySource
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.stage import RunStage, Stage, stage_output, stage_tables
 from paratune.errors import ConfigError, did_you_mean
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.extract.process import DocumentReader, ExtractedText, NoText
-from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Extract
-from paratune.corpus.shard import read_rows
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, read_rows
 from paratune.corpus.stage import Stage, Workers, run_stage, stage_output, stage_tables
 from paratune.errors import LaunchError, require_installed
 

@@ -20,9 +20,8 @@ from paratune.console import Display
 from paratune.corpus.fetch.sources import MISSING, REDIRECT, Received, fetched_row, from_file, from_range, from_replay
 from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
 from paratune.corpus.inputs import file_identity, find_files
-from paratune.corpus.rows import FETCHED_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Fetch
-from paratune.corpus.shard import counts_file, read_rows
+from paratune.corpus.shard import FETCHED_SCHEMA, DroppedRow, counts_file, read_rows
 from paratune.corpus.stage import Stage, Workers, run_stage, stage_output, stage_tables
 from paratune.corpus.web import Unavailable, archive_client
 from paratune.errors import CheckpointError, DataError, require_installed

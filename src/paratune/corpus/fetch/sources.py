@@ -29,8 +29,8 @@ from paratune.corpus.index.captures import (
     http_status,
     open_archive,
 )
-from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Fetch
+from paratune.corpus.shard import DroppedRow
 from paratune.corpus.web import MEMENTO, ArchiveResponse, Client, TooLarge, Unavailable
 from paratune.errors import DataError, os_error_as, require
 

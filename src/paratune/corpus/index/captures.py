@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
+from paratune.corpus.shard import CaptureOrDropped, CaptureRow, DroppedRow
 from paratune.errors import DataError, os_error_as, require
 
 MAX_LINE_BYTES = 1 << 20

@@ -24,7 +24,6 @@ from paratune.console import Display
 from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.captures import capture_row, essence, read_lines, read_records
 from paratune.corpus.inputs import Source, find_files, index_sources, open_index
-from paratune.corpus.rows import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow
 from paratune.corpus.settings import (
     CdxServer,
     Corpus,
@@ -36,7 +35,7 @@ from paratune.corpus.settings import (
     after,
     first_moment,
 )
-from paratune.corpus.shard import reading, write_shard
+from paratune.corpus.shard import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow, reading, write_shard
 from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
 from paratune.corpus.web import ArchiveResponse, Client, TooLarge, archive_client
 from paratune.errors import DataError, coded, os_error_as, require_installed

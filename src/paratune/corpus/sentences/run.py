@@ -27,7 +27,6 @@ from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.database import connection, parquet, repeated_rows
 from paratune.corpus.inputs import file_identity
-from paratune.corpus.rows import SENTENCE_SCHEMA, DroppedRow, text_columns
 from paratune.corpus.sentences.ngram import (
     clean_text_files,
     corpus_half,
@@ -38,7 +37,7 @@ from paratune.corpus.sentences.ngram import (
 )
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
 from paratune.corpus.settings import Corpus, SentenceSettings
-from paratune.corpus.shard import dropped_file, read_rows, reading, writing
+from paratune.corpus.shard import SENTENCE_SCHEMA, DroppedRow, dropped_file, read_rows, reading, text_columns, writing
 from paratune.corpus.stage import Stage, Workers, begin, is_finished, read_record, run_stage, stage_output, stage_tables
 from paratune.errors import coded
 from paratune.records import write_json

@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 
 from paratune.corpus.fetch.run import Journal
-from paratune.corpus.rows import DroppedRow
+from paratune.corpus.shard import DroppedRow
 
 ROWS = {
     7: {"url": "http://a.pt/á", "payload": b"\n\0{}\n" * 3000},

@@ -5,8 +5,8 @@ import zlib
 import pytest
 
 from paratune.corpus.fetch.sources import Received, decode_content, fetched_row, is_sha1, sha1, usage_terms
-from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Fetch
+from paratune.corpus.shard import DroppedRow
 
 PAGE = b"<html><body>ol\xc3\xa1</body></html>"
 WANTED = Fetch(max_payload_mib=1000 / 2**20), (200,)

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from paratune.corpus.index.captures import MAX_LINE_BYTES, base32_digest, read_lines
-from paratune.corpus.rows import CaptureRow, DroppedRow
+from paratune.corpus.shard import CaptureRow, DroppedRow
 
 DIGEST = "B2LTWWPUOYAH7UIPQ7ZUPQ4VMBSVC36A"
 ROW = CaptureRow(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paratune.corpus.index.captures import HEAD_BYTES, read_records
-from paratune.corpus.rows import CaptureRow, DroppedRow
+from paratune.corpus.shard import CaptureRow, DroppedRow
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
 PAGE = b"<p>Uma p\xc3\xa1gina</p>" * 20
