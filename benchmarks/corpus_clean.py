@@ -81,17 +81,13 @@ def variety(path: Path) -> None:
 
 
 def show(evaluation: dict) -> None:
-    print("| source | length | texts pt-PT, pt-BR | held out: pt-PT, pt-BR, AUC | unseen: pt-PT, pt-BR, AUC |")
+    print("| source | length | texts pt-PT, pt-BR | recall of pt-PT, pt-BR | balanced accuracy |")
     print("|---|---|---|---|---|")
-    for source, lengths in evaluation["held_out"].items():
-        for length, held_out in lengths.items():
-            new = (evaluation["unseen"] or {}).get(source, {}).get(length)
-            cells = [
-                f"{scores['european']:.2f}, {scores['brazilian']:.2f}, {scores['auc']:.3f}" if scores else "n/a"
-                for scores in (held_out, new)
-            ]
-            num = (new or held_out)["num_european"], (new or held_out)["num_brazilian"]
-            print(f"| {source} | {length} | {num[0]}, {num[1]} | {' | '.join(cells)} |")
+    for source, lengths in evaluation.items():
+        for length, scores in lengths.items():
+            num = f"{scores['num_european']}, {scores['num_brazilian']}"
+            recalls = f"{scores['european']:.2f}, {scores['brazilian']:.2f}"
+            print(f"| {source} | {length} | {num} | {recalls} | {scores['balanced_accuracy']:.2f} |")
 
 
 if __name__ == "__main__":

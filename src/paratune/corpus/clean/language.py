@@ -314,30 +314,23 @@ def train(texts: "pd.DataFrame") -> tuple[VarietyModel, dict[str, Any]]:
         texts: See `read_sources`.
 
     Returns:
-        The classifier, and its evaluation: `held_out`, scores by source and length of a model that was trained on nine
-        tenths of each source; `unseen`, scores on each source of a model that was trained on the other sources, None
-        for a single source.
+        The classifier, and its evaluation: the figures of each source, by length, of a classifier that was trained on
+        the other sources; for a single source, on nine tenths of it.
     """
     names = texts["source"].unique()
+    left_out = [texts["source"] == name for name in names] if len(names) > 1 else [texts["is_held_out"]]
     # With one thread the order of sums does not depend on the machine.
     with require("threadpoolctl", extra="corpus").threadpool_limits(limits=1):
         matrix = features(texts["text"])
-        score = partial(_scores_of_left_out, matrix, texts)
-        held_out = score([texts["is_held_out"]])
-        unseen = score([texts["source"] == name for name in names]) if len(names) > 1 else None
+        scored = _scores_of_left_out(matrix, texts, left_out)
         # Probabilities are fitted to scores (Platt, 1999), with a slope that grows with the length of a text.
-        scored = held_out if unseen is None else unseen
         lengths = np.log(scored["text"].str.len())
         pairs = np.stack([scored["score"], scored["score"] * lengths], axis=1)
         fitted = _fit(pairs, scored, C=1e3)
         calibration = np.array([*fitted.coef_[0], fitted.intercept_[0]])
         whole = _fit(matrix, texts, C=C)
     weights = np.append(whole.coef_[0], whole.intercept_[0]).astype(np.float32)
-    evaluation = {
-        "held_out": _figures(held_out, calibration),
-        "unseen": None if unseen is None else _figures(unseen, calibration),
-    }
-    return VarietyModel(weights, calibration), evaluation
+    return VarietyModel(weights, calibration), _figures(scored, calibration)
 
 
 def _fit(matrix: Any, texts: "pd.DataFrame", **options: float) -> Any:
@@ -366,14 +359,10 @@ def _scores_of_left_out(matrix: Any, texts: "pd.DataFrame", parts: Sequence[Any]
 
 
 def _figures(scored: "pd.DataFrame", calibration: Any) -> dict[str, dict[str, Any]]:
-    """Return by source and length: numbers of texts, recall of each variety, their mean, area under the ROC curve."""
-    from sklearn.metrics import roc_auc_score
-
+    """Return by source and length: number of texts and recall of each variety, and the mean of both recalls."""
     figures: dict[str, dict[str, Any]] = {}
     for (source, length), chosen in scored.groupby(["source", "length"], sort=False):
         labels = chosen["is_european"].to_numpy()
-        if labels.all() or not labels.any():
-            continue
         european = probabilities(chosen["score"].to_numpy(), chosen["text"].str.len().to_numpy(), calibration)
         recalls = float((european[labels] >= 0.5).mean()), float((european[~labels] < 0.5).mean())
         figures.setdefault(str(source), {})[str(length)] = {
@@ -382,6 +371,5 @@ def _figures(scored: "pd.DataFrame", calibration: Any) -> dict[str, dict[str, An
             "european": round(recalls[0], 4),
             "brazilian": round(recalls[1], 4),
             "balanced_accuracy": round(sum(recalls) / 2, 4),
-            "auc": round(float(roc_auc_score(labels, european)), 4),
         }
     return figures

@@ -139,14 +139,11 @@ def test_a_trained_classifier_separates_the_varieties(trained):
     model, evaluation = trained
     assert model.variety_of(OURS)[0] == "pt-PT"
     assert model.variety_of(THEIRS)[0] == "pt-BR"
-    for kind in ("held_out", "unseen"):
-        assert list(evaluation[kind]) == ["a", "b"]
-        # Each variety has other words in every sentence, so that the classifier makes no error.
-        assert all(figures["document"]["balanced_accuracy"] == 1 for figures in evaluation[kind].values())
-    held_out = evaluation["held_out"]["a"]
-    # 160 lines are 20 groups of 8, of which every tenth is held out: 2 documents, 16 lines.
-    assert (held_out["document"]["num_european"], held_out["line"]["num_brazilian"]) == (2, 16)
-    assert evaluation["unseen"]["a"]["line"]["num_european"] == 160
+    assert list(evaluation) == ["a", "b"]
+    # Each variety has other words in every sentence, so that the classifier makes no error.
+    assert all(figures["document"]["balanced_accuracy"] == 1 for figures in evaluation.values())
+    # All 160 lines, in 20 groups of 8, were scored by a classifier that was trained on the other source.
+    assert (evaluation["a"]["document"]["num_european"], evaluation["a"]["line"]["num_brazilian"]) == (20, 160)
 
 
 def test_the_evaluation_agrees_with_the_model_on_held_out_texts(tmp_path):
@@ -158,9 +155,10 @@ def test_the_evaluation_agrees_with_the_model_on_held_out_texts(tmp_path):
         (tmp_path / f"{variety}.txt").write_text("\n".join(lines[k::2]))
     paths = {v: [str(tmp_path / f"{v}.txt")] for v in ("european", "brazilian")}
     _, evaluation = train(read_sources([VarietySource(name="noise", **paths)]))
-    assert evaluation["unseen"] is None
-    # 2 x 80 lines at chance: 0.5, with a standard deviation of 0.04.
-    assert evaluation["held_out"]["noise"]["line"]["auc"] == pytest.approx(0.5, abs=0.17)
+    # Of a single source every tenth group is held out: 2 x 8 or 9 groups of 8 lines. At chance: 0.5, with a standard
+    # deviation of 0.04.
+    assert evaluation["noise"]["line"]["num_european"] in (64, 72)
+    assert evaluation["noise"]["line"]["balanced_accuracy"] == pytest.approx(0.5, abs=0.17)
 
 
 def test_training_again_gives_the_same(trained, ready):
