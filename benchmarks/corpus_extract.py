@@ -31,7 +31,7 @@ from paratune.corpus.extract.run import LIBRARIES, run_extract
 from paratune.corpus.settings import Corpus, Extract
 from paratune.hardware import peak_memory_bytes
 
-KEPT = Extract(min_characters=1, max_characters=10**7, charset="windows-1252")
+KEPT = Extract(min_characters=1, max_characters=10**7)
 SECONDS, RUNS = 1.5, 3
 MIB = 2**20
 

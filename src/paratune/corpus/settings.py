@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from paratune.config.problems import Problem
 from paratune.config.section import Duration, NonNegative, Part, Positive, PositiveFloat, Section, Share, Text
@@ -390,17 +390,6 @@ class Extract(Section):
     """CPU seconds that a document may take; ten times as many of wall time."""
     memory_mib: Annotated[int, Field(ge=128)] = 1024
     """MiB of address space that a document may take, besides those of the process at the start."""
-    charset: Text = "windows-1252"
-    """Charset of texts without a declared or detected one."""
-
-    @field_validator("charset")
-    @classmethod
-    def _is_known(cls, charset: str) -> str:
-        try:
-            "".encode(charset)
-        except LookupError:
-            raise ValueError(f"{charset} is not known; allowed: windows-1252, iso-8859-2, utf-8, ...") from None
-        return charset
 
 
 class CleanPart(Section):

@@ -30,6 +30,8 @@ DETECT_BYTES = 1 << 16
 """Bytes that are read to detect a charset."""
 SURE = 0.65
 """Minimum confidence of the detection; below, it confuses Portuguese with Cyrillic."""
+FALLBACK = "windows-1252"
+"""Charset of texts without a declared or detected one."""
 FEW = 0.1
 """Maximum share of undecodable characters among those outside ASCII, in a declared charset."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -39,11 +41,8 @@ _IN_XML = re.compile(rb"""^\s*<\?xml\b[^>]{0,200}?encoding\s*=\s*["']([\w.:+-]+)
 _IN_HEADER = re.compile(_LABEL, re.IGNORECASE)
 
 
-def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[str, str]:
+def decode(payload: bytes, content_type: str | None) -> tuple[str, str]:
     """Return the text of some bytes, and the name of their charset.
-
-    Args:
-        fallback: Charset if none is declared or detected.
 
     Returns:
         The text, with U+FFFD for invalid bytes, and the name of the charset in the Encoding standard.
@@ -63,7 +62,7 @@ def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[
         text = _decoded(payload, name)
         if text.count("\ufffd") <= FEW * sum(not character.isascii() for character in text):
             return text, name
-    return _decoded(payload, _name(fallback) or fallback), _name(fallback) or fallback
+    return _decoded(payload, FALLBACK), FALLBACK
 
 
 def _candidates(payload: bytes, content_type: str | None) -> Iterator[str]:
@@ -159,14 +158,14 @@ def extract(payload: bytes, declared: str | None, settings: Extract) -> Extracte
 
     Args:
         declared: MIME type of the HTTP header, or else of the index.
-        settings: Limits of the length of a text, and the fallback charset.
+        settings: Limits of the length of a text.
     """
     if not payload:
         return NoText("empty", "0 bytes")
     mime, charset = mime_type(payload, declared), None
     fields: dict[str, str | None] | NoText
     if mime in (HTML, XHTML, TEXT):
-        page, charset = decode(payload, declared, fallback=settings.charset)
+        page, charset = decode(payload, declared)
         if mime == TEXT:
             # Mojibake makes lines longer, so that unwrapping would fail.
             extractor, fields = "plain", {"text": "\n".join(unwrap(without_mojibake(page).split("\n")))}

@@ -5,7 +5,7 @@ from paratune.corpus.extract.document import extract
 from paratune.corpus.extract.process import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 
-KEPT = Extract(min_characters=20, max_characters=100_000, charset="windows-1252")
+KEPT = Extract(min_characters=20, max_characters=100_000)
 OTHER = "O segundo parágrafo não diz mais nada do que o primeiro, mas diz isso devagar e até ao fim."
 
 

@@ -27,61 +27,61 @@ META = '<meta http-equiv="Content-Type" content="text/html; charset={}">'
     ],
 )
 def test_text_is_read_in_its_charset_whatever_is_declared(payload, header, text, charset):
-    assert decode(payload, header, fallback="windows-1252") == (text, charset)
+    assert decode(payload, header) == (text, charset)
 
 
 def test_iso_8859_1_means_windows_1252():
     # Bytes 0x80 to 0x9f are control characters in ISO-8859-1; every browser shows those of windows-1252.
-    assert decode(b"\x93Pre\xe7o\x94: 5 \x80 \x96 ok", "text/html; charset=ISO-8859-1", fallback="utf-8") == (
+    assert decode(b"\x93Pre\xe7o\x94: 5 \x80 \x96 ok", "text/html; charset=ISO-8859-1") == (
         "“Preço”: 5 € – ok",
         "windows-1252",
     )
     # And its five unused bytes are control characters, not errors.
-    assert decode(b"a\x81\xe7", "text/html; charset=latin1", fallback="utf-8")[0] == "a\x81ç"
+    assert decode(b"a\x81\xe7", "text/html; charset=latin1")[0] == "a\x81ç"
 
 
 def test_meta_counts_after_the_header():
     page = META.format("iso-8859-2").encode() + "žluťoučký kůň".encode("iso-8859-2")
-    assert decode(page, None, fallback="windows-1252")[1] == "iso-8859-2"
-    assert decode(page, "text/html", fallback="windows-1252")[0].endswith("žluťoučký kůň")
-    assert decode(page, "text/html; charset=windows-1251", fallback="windows-1252")[1] == "windows-1251"
+    assert decode(page, None)[1] == "iso-8859-2"
+    assert decode(page, "text/html")[0].endswith("žluťoučký kůň")
+    assert decode(page, "text/html; charset=windows-1251")[1] == "windows-1251"
 
 
 @pytest.mark.parametrize("label", ["iso-2022-kr", "hz-gb-2312", "x-user-defined", "none-at-all"])
 def test_a_charset_that_no_browser_reads_counts_for_none(label):
     # The Encoding standard has the first two replaced by a single U+FFFD, for they hid attacks.
     payload = "O coração de Évora".encode("windows-1252")
-    assert decode(payload, f"text/html; charset={label}", fallback="windows-1252")[0] == "O coração de Évora"
+    assert decode(payload, f"text/html; charset={label}")[0] == "O coração de Évora"
 
 
 def test_meta_cannot_be_utf_16():
     for text in ("olá".encode(), LATIN):
         page = META.format("utf-16").encode() + text
-        assert decode(page, None, fallback="windows-1252")[0].endswith(("olá", HEART))
+        assert decode(page, None)[0].endswith(("olá", HEART))
 
 
 def test_an_xml_declaration_counts():
     page = '<?xml version="1.0" encoding="iso-8859-2"?><html>žluťoučký kůň</html>'.encode("iso-8859-2")
-    text, charset = decode(page, None, fallback="windows-1252")
+    text, charset = decode(page, None)
     assert "žluťoučký kůň" in text
     assert charset == "iso-8859-2"
 
 
 def test_undetected_charsets_use_the_fallback():
-    assert decode(b"\xe3\xe3\xf5\xf5", None, fallback="cp850")[1] in ("cp850", "windows-1252", "iso-8859-1")
-    assert decode(b"caf\x82", None, fallback="cp850") == ("café", "cp850")
+    assert decode(b"\xe3\xe3\xf5\xf5", None)[1] in ("windows-1252", "iso-8859-1")
+    assert decode(b"caf\x82", None) == ("caf\u201a", "windows-1252")
 
 
 def test_a_detection_that_is_not_sure_is_not_believed():
     # cchardet detects KOI8-R with a confidence of 61% in Portuguese text in the charset of old Macintoshes.
     payload = "Situação em Évora: não há informação disponível sobre a avaliação das crianças.".encode("mac_roman")
     assert cchardet.detect(payload)["encoding"] == "KOI8-R"
-    assert decode(payload, None, fallback="mac_roman")[0].startswith("Situação em Évora")
+    assert decode(payload, None)[1] == "windows-1252"
 
 
 def test_a_torn_page_in_utf8_loses_one_letter():
     torn = ("ção " * 20).encode()[:-3]
-    text, charset = decode(torn, "text/html; charset=utf-8", fallback="windows-1252")
+    text, charset = decode(torn, "text/html; charset=utf-8")
     assert charset == "utf-8"
     assert text.startswith("ção ção")
     assert text.count("\ufffd") == 1

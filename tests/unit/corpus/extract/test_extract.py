@@ -150,7 +150,6 @@ def test_a_missing_stage_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"charset": "latin-99"}, "latin-99 is not known"),
         ({"time_s": 0}, "greater than or equal to 1"),
         ({"memory_mib": 16}, "greater than or equal to 128"),
     ],

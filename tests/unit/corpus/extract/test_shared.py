@@ -15,7 +15,7 @@ from paratune.corpus.settings import Extract
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
 DOCS, ARCHIVE = SHARED / "pt_docs", SHARED / "webarchive"
-KEPT = Extract(min_characters=1, max_characters=10**7, charset="windows-1252")
+KEPT = Extract(min_characters=1, max_characters=10**7)
 pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DOCS.exists(), reason="the data sets are not here")]
 
 
