@@ -140,18 +140,12 @@ def stage_tables(folder: Path) -> list[Path]:
 
 
 def run_stage(
-    stage: Stage,
-    inputs: Sequence[tuple[Any, ...]],
-    *,
-    workers: Workers,
-    display: Display,
-    more: Callable[[], dict[str, Any]] | None = None,
+    stage: Stage, inputs: Sequence[tuple[Any, ...]], *, workers: Workers, display: Display
 ) -> dict[str, Any]:
     """Make the missing shards of a stage and return its totals.
 
     Args:
         inputs: Arguments of `stage.work` for each shard.
-        more: Returns further totals when all shards are complete.
 
     Raises:
         DataError: An input is unreadable, or kills the processes that work on it.
@@ -167,7 +161,7 @@ def run_stage(
     with display.bar(stage.name, len(inputs)) as bar:
         for number, _ in enumerate(_make_shards(stage, [(index, inputs[index]) for index in todo], workers), start=1):
             bar.update(len(inputs) - len(todo) + number)
-    return finish(stage, len(inputs), **(more() if more is not None else {}))
+    return finish(stage, len(inputs))
 
 
 RunStage = Callable[..., dict[str, Any]]

@@ -32,7 +32,7 @@ from paratune.corpus.clean.step import Document, drop, normalized_words
 from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
 from paratune.corpus.settings import Corpus, Duplicates
 from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, num_rows, part_file, read_rows, reading
-from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
+from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 from paratune.errors import require
 
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
@@ -62,8 +62,7 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) ->
     """Run the step.
 
     Returns:
-        Totals; `pairs` is the number of pairs, `found_at_threshold` the expected share of pairs at the threshold that
-        are found.
+        Totals; `found_at_threshold` is the expected share of pairs at the threshold that are found.
 
     Raises:
         MissingDependency: rensa is not installed.
@@ -87,15 +86,11 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) ->
         run(compared, list(pairwise((1 << 64) * n // num_ranges for n in range(num_ranges + 1))))
         clustered = part("duplicates: cluster", clusters, CLUSTERS_SCHEMA, partial(find_clusters, clusters))
         run(clustered, [(stage_tables(pairs), stage_tables(signatures))])
-
-    def more() -> dict[str, Any]:
-        share = candidate_probability(options.threshold, options.bands, options.rows)
-        return {"pairs": finished_record(pairs)["kept"], "found_at_threshold": round(share, 4)}
-
-    totals = run(stage, list(zip(paths, starts, counts, strict=True)), more=more)
+    totals = run(stage, list(zip(paths, starts, counts, strict=True)))
     for name in PARTS:
         shutil.rmtree(folder / name, ignore_errors=True)
-    return totals
+    share = candidate_probability(options.threshold, options.bands, options.rows)
+    return {**totals, "found_at_threshold": round(share, 4)}
 
 
 def sign(options: Duplicates, path: Path, position: int) -> Iterator[dict[str, Any]]:
