@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,49 +124,37 @@ def _last_error(logs: Path) -> str:
     return "no log names an error"
 
 
-def start_local(workers: int) -> StartTasks:
-    """Return a function that starts tasks as processes of this machine, `workers` at a time."""
-
-    def start(make: MakeShards, tasks: int, logs: Path) -> None:
-        options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "spawn"}
-        _executor("local", "LocalPipelineExecutor")([make], logging_dir=str(logs), **options).run()
-
-    return start
+def start_local(workers: int, make: MakeShards, tasks: int, logs: Path) -> None:
+    """Run tasks as processes of this machine, `workers` at a time."""
+    options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "spawn"}
+    _executor("local", "LocalPipelineExecutor")([make], logging_dir=str(logs), **options).run()
 
 
-def start_ray(memory_gib: int) -> StartTasks:
-    """Return a function that starts tasks on the Ray cluster in RAY_ADDRESS."""
-
-    def start(make: MakeShards, tasks: int, logs: Path) -> None:
-        ray, executor = require("ray", extra="corpus"), _executor("ray", "RayPipelineExecutor")
-        if not ray.is_initialized():
-            try:
-                ray.init(address="auto", log_to_driver=False)
-            except ConnectionError as error:
-                raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
-        options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib}
-        executor([make], logging_dir=str(logs), **options).run()
-
-    return start
-
-
-def start_slurm(options: dict[str, Any]) -> StartTasks:
-    """Return a function that starts tasks as a Slurm job array."""
-
-    def start(make: MakeShards, tasks: int, logs: Path) -> str:
-        job = {"tasks": tasks, "job_name": f"paratune-{logs.name}", **options}
-        executor = _executor("slurm", "SlurmPipelineExecutor")([make], logging_dir=str(logs), **job)
+def start_ray(memory_gib: int, make: MakeShards, tasks: int, logs: Path) -> None:
+    """Run tasks on the Ray cluster in RAY_ADDRESS."""
+    ray, executor = require("ray", extra="corpus"), _executor("ray", "RayPipelineExecutor")
+    if not ray.is_initialized():
         try:
-            executor.run()
-        except FileNotFoundError as error:
-            message = "sbatch was not found: run this on a machine with Slurm's commands (a login node)"
-            raise MissingDependency(message, code="dependency.program_missing") from error
-        except subprocess.CalledProcessError as error:  # sbatch has printed the reason
-            message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
-            raise LaunchError(message, code="slurm.refused", command="sbatch") from error
-        return str(executor.job_id)
+            ray.init(address="auto", log_to_driver=False)
+        except ConnectionError as error:
+            raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
+    options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib}
+    executor([make], logging_dir=str(logs), **options).run()
 
-    return start
+
+def start_slurm(options: dict[str, Any], make: MakeShards, tasks: int, logs: Path) -> str:
+    """Submit tasks as a Slurm job array, and return its ID."""
+    job = {"tasks": tasks, "job_name": f"paratune-{logs.name}", **options}
+    executor = _executor("slurm", "SlurmPipelineExecutor")([make], logging_dir=str(logs), **job)
+    try:
+        executor.run()
+    except FileNotFoundError as error:
+        message = "sbatch was not found: run this on a machine with Slurm's commands (a login node)"
+        raise MissingDependency(message, code="dependency.program_missing") from error
+    except subprocess.CalledProcessError as error:  # sbatch has printed the reason
+        message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
+        raise LaunchError(message, code="slurm.refused", command="sbatch") from error
+    return str(executor.job_id)
 
 
 def _executor(module: str, name: str) -> Any:
@@ -200,15 +189,15 @@ def executor_spread(
         raise ConfigError(message, code="cli.no_effect", option="--task-gib")
     require_installed("datatrove", extra="corpus")
     if executor == "local":
-        return ShardExecutor(work, tasks, start_local(workers))
+        return ShardExecutor(work, tasks, partial(start_local, workers))
     memory = memory_gib or 2
     if site is None:
         require_installed("ray", extra="corpus")
-        return ShardExecutor(work, tasks, start_ray(memory))
+        return ShardExecutor(work, tasks, partial(start_ray, memory))
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
         raise option_error("--tasks", tasks, reason, code="cli.out_of_range")
-    return ShardExecutor(work, tasks, start_slurm(_slurm_options(read_site(site), memory)))
+    return ShardExecutor(work, tasks, partial(start_slurm, _slurm_options(read_site(site), memory)))
 
 
 def _slurm_options(site: Site, memory_gib: int) -> dict[str, Any]:

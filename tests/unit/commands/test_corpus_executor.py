@@ -52,7 +52,7 @@ def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
         executor_spread(tmp_path, **{**GIVEN, "executor": "ray", "site": None})
 
 
-def test_the_site_file_becomes_slurm_options(tmp_path, monkeypatch):
+def test_the_site_file_becomes_slurm_options(tmp_path):
     text = """\
 partition: [short, long]
 time: "30"
@@ -65,9 +65,7 @@ setup: ['echo "$USER"']
 environment: {A: b c}
 sbatch: [--nice=100]
 """
-    received = {}
-    monkeypatch.setattr(corpus_executor, "start_slurm", lambda options: received.update(options))
-    executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3})
+    (received,) = executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3}).start.args
     lines = [line for line in received.pop("env_command").splitlines() if line and not line.startswith("#")]
     assert lines == [
         corpus_executor.NOT_READY,

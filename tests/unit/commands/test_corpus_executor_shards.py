@@ -49,7 +49,8 @@ def test_the_result_is_that_of_processes(tmp_path, tasks, workers):
     for name in ("own", "spread"):
         extracted(tmp_path / name, *SHARDS)
     run_store(corpus(tmp_path / "own"), 1, DISPLAY)
-    run_store(corpus(tmp_path / "spread"), ShardExecutor(tmp_path / "spread", tasks, start_local(workers)), DISPLAY)
+    spread = ShardExecutor(tmp_path / "spread", tasks, partial(start_local, workers))
+    run_store(corpus(tmp_path / "spread"), spread, DISPLAY)
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
     logs = tmp_path / "spread/executor/store_documents"
     assert len(list((logs / "completions").iterdir())) == min(tasks, len(SHARDS))
@@ -81,7 +82,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
 
 
 def test_an_error_of_a_task_ends_the_command(tmp_path):
-    tasks = ShardExecutor(tmp_path, 2, start_local(1))
+    tasks = ShardExecutor(tmp_path, 2, partial(start_local, 1))
     with raises_code("corpus.damaged", "x.parquet"):
         run_stage(stage(tmp_path / "6"), [(tmp_path / "x.parquet",)], workers=tasks, display=DISPLAY)
 
@@ -97,7 +98,7 @@ def test_ray_gives_the_same_result(tmp_path, monkeypatch):
     options = {"num_cpus": 2, "_memory": 4 * 2**30, "object_store_memory": 10**8, "include_dashboard": False}
     ray.init(_node_ip_address="127.0.0.1", log_to_driver=False, **options)
     try:
-        run_store(corpus(tmp_path / "spread"), ShardExecutor(tmp_path / "spread", 2, start_ray(1)), DISPLAY)
+        run_store(corpus(tmp_path / "spread"), ShardExecutor(tmp_path / "spread", 2, partial(start_ray, 1)), DISPLAY)
     finally:
         ray.shutdown()
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
