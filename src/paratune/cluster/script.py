@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paratune.base.units import counted
-from paratune.cluster.shell import directive, quoted
-from paratune.cluster.site import Container, Site, processes_per_node
+from paratune.cluster.site import Container, Site, directive, processes_per_node, quoted
 from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
 from paratune.processes.place import EXIT_CODES_VARIABLE
 from paratune.records import CHECKPOINTS_FOLDER
@@ -143,11 +142,9 @@ def script_text(job: BatchJob) -> str:
 def _directives(job: BatchJob) -> Iterator[str]:
     site = job.site
     yield directive("job-name", job.name)
-    for name in ("partition", "account", "qos", "reservation", "constraint", "time", "exclude"):
+    for name in ("partition", "account", "qos", "time"):
         if value := getattr(site, name):
             yield directive(name, value if isinstance(value, str) else ",".join(value))
-    if site.exclusive:
-        yield directive("exclusive")
     yield directive("nodes", str(site.nodes))
     yield directive("ntasks-per-node", "1")
     if site.cpus_per_node is not None:
@@ -182,10 +179,7 @@ def setup_lines(site: Site) -> Iterator[str]:
     if site.setup:
         yield from ("", "# Commands of the site.", *site.setup)
     if site.modules:
-        yield ""
-        if site.purge_modules:
-            yield "module purge"
-        yield from (f"module load {quoted(module)} || not_ready {quoted(module)}" for module in site.modules)
+        yield from ("", *(f"module load {quoted(module)} || not_ready {quoted(module)}" for module in site.modules))
     if site.venv is not None:
         activate = quoted(f"{site.venv}/bin/activate")
         yield from ("", f". {activate} || not_ready {activate}")

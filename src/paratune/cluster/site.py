@@ -1,12 +1,14 @@
-"""Reads a site file (YAML), which describes a Slurm cluster: options of jobs, and the environment of a run."""
+"""Reads a site file (YAML), which describes a Slurm cluster, and quotes its values for shell scripts."""
 
 import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.cluster.shell import path_problem, shell_problem, word_problem
 from paratune.config.problems import Problem
 from paratune.config.section import Positive, Section, Text
 from paratune.config.validate import describe_value, read_section_file
@@ -19,8 +21,7 @@ Time = Annotated[str, Field(pattern=r"^(\d+-)?\d+(:\d+){0,2}$")]
 Memory = Annotated[str, Field(pattern=r"^\d+[KMGT]?$")]
 
 OWN_OPTIONS = {
-    **{name: name for name in ("account", "qos", "constraint", "reservation", "exclusive", "exclude", "time")},
-    **{name: name for name in ("partition", "gres", "nodes")},
+    **{name: name for name in ("account", "qos", "time", "partition", "gres", "nodes")},
     "ntasks": "processes_per_node",
     "ntasks-per-node": "processes_per_node",
     "cpus-per-task": "cpus_per_node",
@@ -63,14 +64,6 @@ class Site(Section):
     """Account for the job."""
     qos: Name | None = None
     """Quality of service."""
-    reservation: Name | None = None
-    """Reservation for the job."""
-    constraint: Text | None = None
-    """Required features of nodes, as in sbatch's --constraint."""
-    exclude: list[Name] = Field(default_factory=list)
-    """Nodes that must not be used."""
-    exclusive: bool = False
-    """Whether other jobs may not share the nodes."""
     time: Time | None = None
     """Time limit of a job, in quotes: "minutes", "hours:minutes:seconds" or "days-hours". A run may take several."""
     nodes: Positive = 1
@@ -90,17 +83,15 @@ class Site(Section):
     gres: list[Text] = Field(default_factory=list)
     """Further generic resources (nvme:1)."""
     sbatch: list[Text] = Field(default_factory=list)
-    """Further options of sbatch, each as --name=value."""
+    """Further options of sbatch, each as --name or --name=value: --exclusive, --constraint=h100."""
     modules: list[Text] = Field(default_factory=list)
     """Environment modules to load, in this order."""
-    purge_modules: bool = False
-    """Whether the modules of the submitting shell are unloaded first."""
     venv: Text | None = None
     """Folder of the virtual environment with paratune; may contain variables (`$NAME`)."""
     container: Container | None = None
     """Container image for runs, instead of a virtual environment."""
     setup: list[Text] = Field(default_factory=list)
-    """Shell commands that run first, one per line; the only values that are not quoted."""
+    """Shell commands that run first, such as `module purge`, one per line; the only values that are not quoted."""
     environment: dict[Text, str | int | float] = Field(default_factory=dict)
     """Environment variables of all processes; values may contain variables (`$NAME`)."""
     network_interface: Name | None = None
@@ -116,6 +107,78 @@ class Site(Section):
     """How often a run may be queued again after a signal, a lost node or a hang; twice without a new checkpoint."""
     max_hang_requeues: Count = 1
     """How often of these after a hang (exit code 10) without a lost node; 0 for never."""
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_VARIABLE = re.compile(r"\$(\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)")
+_WORD = re.compile(r"[A-Za-z0-9_.,:/=+@%-]+")
+
+
+def quoted(text: str) -> str:
+    """Return text as one shell word in which only `$NAME` and `${NAME}` are expanded.
+
+    >>> quoted("/scratch/$USER/my data")
+    '"/scratch/$USER/my data"'
+    """
+    if _WORD.fullmatch(text):
+        return text
+    if "$" not in text:
+        return shlex.quote(text)
+    # Variables stay as they are; other characters that act inside of double quotes are escaped.
+    escaped = re.sub(rf'({_VARIABLE.pattern})|([\\"`$])', lambda match: match[1] or f"\\{match[3]}", text)
+    return f'"{escaped}"'
+
+
+def directive(name: str, value: str | None = None) -> str:
+    """Return an #SBATCH line; sbatch handles quotes like a shell, but expands no variables."""
+    if value is None:
+        return f"#SBATCH --{name}"
+    word = value if _WORD.fullmatch(value) else f'"{value}"'
+    return f"#SBATCH --{name}={word}"
+
+
+def word_problem(text: str) -> str | None:
+    """Return why a text is not a plain word; None if it is."""
+    if _WORD.fullmatch(text):
+        return None
+    return f"is {_shown(text)}; allowed: letters, digits and _ . , : / = + @ % -"
+
+
+def path_problem(text: str | None) -> str | None:
+    """Return why a text cannot be quoted; None if it can. `$NAME` and `${NAME}` are variables."""
+    if text is None:
+        return None
+    if _CONTROL.search(text):
+        return f"is {_shown(text)}; line breaks and other control characters are not allowed"
+    if "$" in _VARIABLE.sub("", text):
+        return f"is {_shown(text)}; after $, only the name of a variable is allowed"
+    return None
+
+
+def shell_problem(line: str) -> str | None:
+    """Return why a text is not a complete shell command; None if it is, or bash was not found."""
+    if _CONTROL.search(line.replace("\t", " ")):
+        return f"is {_shown(line)}; write each line as a separate item"
+    bash = shutil.which("bash")
+    if bash is None:
+        return None
+    checked = subprocess.run([bash, "-n", "-c", line], capture_output=True, text=True, timeout=10, check=False)
+    if checked.returncode == 0:
+        return None
+    messages = checked.stderr.strip().splitlines()
+    return f"is {_shown(line)}, which is a syntax error in bash: {messages[0].rpartition(': ')[2] if messages else '?'}"
+
+
+def sbatch_path_problem(text: str) -> str | None:
+    """Return why a path is not allowed in an #SBATCH line; None if it is."""
+    if _CONTROL.search(text) or re.search(r"[\"'\\]", text):
+        return f"{_shown(text)} contains a quote, a backslash or a line break, which sbatch cannot read in a path"
+    return None
+
+
+def _shown(text: str) -> str:
+    short = text if len(text) <= 60 else f"{text[:56]} ..."
+    return repr(short)
 
 
 def read_site(path: Path) -> Site:
@@ -144,7 +207,6 @@ def _word_problems(site: Site) -> list[tuple[str, str]]:
         *((f"setup[{number}]", shell_problem(line)) for number, line in enumerate(site.setup)),
         ("venv", path_problem(site.venv)),
         ("scratch", path_problem(site.scratch)),
-        ("constraint", None if site.constraint is None else word_problem(site.constraint, more="&|*()[]!, ")),
     ]
     for name, value in site.environment.items():
         reasons += [(f"environment.{name}", reason) for reason in (why_not_to_set(name), path_problem(str(value)))]

@@ -21,8 +21,7 @@ from typing import Any
 from paratune.base.text import plain
 from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
-from paratune.cluster.shell import quoted
-from paratune.cluster.site import Site, read_site
+from paratune.cluster.site import Site, quoted, read_site
 from paratune.corpus.shard import counts_file
 from paratune.corpus.stage import Shards, Stage, make_shard
 from paratune.errors import (
@@ -207,11 +206,9 @@ def _slurm_options(site: Site, memory_gib: int) -> dict[str, Any]:
     if site.container is not None:
         message = "--site: datatrove's Slurm executor starts no container; set venv: in the site file instead"
         raise ConfigError(message, code="site.invalid_value", option="--site")
-    named = ("account", "reservation", "constraint")
     # If a task of an array fails, Slurm would keep the job that waits for the array in the queue.
     more: dict[str, Any] = {"kill-on-invalid-dep": "yes"}
-    more |= {name: getattr(site, name) for name in named if getattr(site, name) is not None}
-    more |= {"exclude": ",".join(site.exclude)} if site.exclude else {}
+    more |= {"account": site.account} if site.account else {}
     for option in site.sbatch:
         name, _, value = option.removeprefix("--").partition("=")
         more[name] = value

@@ -11,8 +11,7 @@ from paratune.api.sweep import prepare, steps_to_list
 from paratune.base.text import plain
 from paratune.cluster import jobs
 from paratune.cluster.script import ArrayRun, BatchJob, script_text
-from paratune.cluster.shell import sbatch_path_problem
-from paratune.cluster.site import Site, processes_per_node
+from paratune.cluster.site import Site, processes_per_node, sbatch_path_problem
 from paratune.cluster.slurm import controller_facts, queue, submit
 from paratune.config.layers import read_text
 from paratune.config.load import load_config, show_text

@@ -4,12 +4,12 @@
 #SBATCH --job-name=sst2
 #SBATCH --partition=accel
 #SBATCH --account=my-project
-#SBATCH --constraint="h100&ib"
 #SBATCH --time=12:00:00
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=96
 #SBATCH --gpus-per-node=8
+#SBATCH --constraint="h100&ib"
 #SBATCH --signal=B:USR1@300
 #SBATCH --requeue
 #SBATCH --open-mode=append

@@ -6,12 +6,12 @@
 #SBATCH --account=my-project
 #SBATCH --qos=normal
 #SBATCH --time=1-00:00:00
-#SBATCH --exclusive
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=64
 #SBATCH --mem=0
 #SBATCH --gres=gpu:a100:4
+#SBATCH --exclusive
 #SBATCH --signal=B:USR1@300
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -47,7 +47,9 @@ send_usr1() {
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
+# Commands of the site.
 module purge
+
 module load GCC/12.3.0 || not_ready GCC/12.3.0
 module load CUDA/12.4.0 || not_ready CUDA/12.4.0
 module load Python/3.11.3 || not_ready Python/3.11.3

@@ -5,11 +5,11 @@
 #SBATCH --partition=gpu,gpu-preempt
 #SBATCH --account=my-project
 #SBATCH --time=04:00:00
-#SBATCH --exclude=node07
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=16
 #SBATCH --gres=gpu:2
+#SBATCH --exclude=node07
 #SBATCH --mail-type=FAIL
 #SBATCH --nice=100
 #SBATCH --signal=B:USR1@600

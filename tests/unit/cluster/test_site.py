@@ -1,11 +1,24 @@
-"""Site files: the examples are valid, and all problems of a file are listed with their lines."""
+"""Site files: the examples are valid, all problems of a file are listed with their lines, and values are quoted."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from raised import raises_code
 
-from paratune.cluster.site import Site, processes_per_node, read_site, seconds_of, with_size
+from paratune.cluster.site import (
+    Site,
+    directive,
+    path_problem,
+    processes_per_node,
+    quoted,
+    read_site,
+    sbatch_path_problem,
+    seconds_of,
+    shell_problem,
+    with_size,
+    word_problem,
+)
 from paratune.errors import ConfigError
 
 SITES = sorted((Path(__file__).parents[3] / "configs" / "sites").glob("*.yaml"))
@@ -75,7 +88,6 @@ def test_a_value_that_is_missing_is_one_problem(tmp_path: Path):
         ("gpus_per_node: 4\nprocesses_per_node: 2", "a GPU has one process"),
         ("gpu_type: a100", "line 1: gpu_type "),
         ("network_interface: ib0\nenvironment: {NCCL_SOCKET_IFNAME: ib1}", "environment.NCCL_SOCKET_IFNAME "),
-        ('constraint: "a100$(x)"', "constraint is"),
         ("- a", "a site is a mapping of options"),
         ("fp16: true", "fp16 is not an option of a site; it has: partition"),
     ],
@@ -137,3 +149,67 @@ def test_a_time_that_is_over_when_the_run_saves_is_refused(text: str, is_refused
         return
     with raises_code("site.invalid_value", "time"):
         read_site(tmp_path / "s.yaml")
+
+
+HOSTILE = [
+    "a b",
+    "$(touch hacked)",
+    "`touch hacked`",
+    "a; touch hacked",
+    "a && touch hacked",
+    "a | touch hacked",
+    "it's",
+    'say "hi"',
+    "back\\slash",
+    "*",
+    "~",
+    "#no comment",
+    "$5",
+    "a'$(touch hacked)'b",
+    "",
+    "é ü",
+]
+
+
+@pytest.mark.parametrize("text", [text for text in HOSTILE if path_problem(text) is None])
+def test_quoted_text_is_one_equal_word(text: str, tmp_path):
+    done = subprocess.run(
+        ["bash", "-c", f'set -- {quoted(text)}; printf "%s|" "$#" "$1"'], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout == f"1|{text}|"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_variables_are_expanded():
+    words = quoted("/a/$WHO/${WHO}x"), quoted('/a $WHO"`')
+    script = f'set -- {words[0]} {words[1]}; printf "%s|" "$@"'
+    done = subprocess.run(["bash", "-c", script], env={"WHO": "me; you"}, capture_output=True, text=True)
+    assert done.stdout == '/a/me; you/me; youx|/a me; you"`|'
+
+
+@pytest.mark.parametrize("text", ["$(reboot)", "a$((1+1))", "a\nb", "a\x1b[31m", "$", "$!", "${A:-$(x)}", "a\u2028b"])
+def test_values_that_cannot_be_quoted_are_refused(text: str):
+    assert path_problem(text) is not None
+
+
+@pytest.mark.parametrize("text", ["a b", "a;b", "$A", "a\n", "a'", ""])
+def test_words_are_plain(text: str):
+    assert "allowed: letters, digits" in (word_problem(text) or "")
+
+
+def test_words_of_modules_and_resources_are_fine():
+    assert [word_problem(item) for item in ("GCC/12.3.0", "gpu:a100:4", "a-b_c+d@e%f=g,h")] == [None] * 3
+
+
+def test_a_line_of_shell_is_one_that_bash_reads():
+    assert shell_problem("ulimit -n 65536; export A=$(date)") is None
+    assert "if true; then" in (shell_problem("if true; then") or "")
+    assert shell_problem("a\nb") is not None
+
+
+def test_directives_are_quoted_where_sbatch_needs_it():
+    assert directive("exclusive") == "#SBATCH --exclusive"
+    assert directive("output", "/w/%j.txt") == "#SBATCH --output=/w/%j.txt"
+    assert directive("chdir", "/my runs") == '#SBATCH --chdir="/my runs"'
+    assert sbatch_path_problem("/my runs") is None
+    assert "sbatch cannot read" in (sbatch_path_problem('/a"b') or "")

@@ -58,12 +58,11 @@ partition: [short, long]
 time: "30"
 account: work-1
 qos: low
-exclude: [n1, n2]
 venv: $HOME/venv
 modules: [gcc]
 setup: ['echo "$USER"']
 environment: {A: b c}
-sbatch: [--nice=100]
+sbatch: ["--exclude=n1,n2", --nice=100]
 """
     (received,) = executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3}).start.args
     lines = [line for line in received.pop("env_command").splitlines() if line and not line.startswith("#")]
