@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from paratune.cluster import toy
-from paratune.cluster.slurm import controller_facts
+from paratune.cluster.jobs import controller_facts
 
 from . import warm, worlds
 from .findings import DIFFERENCE, STUCK, TRACEBACK, Finding

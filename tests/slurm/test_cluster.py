@@ -13,7 +13,7 @@ from raised import check_shown
 from toy_jobs import release, state_of, steps_of, text_of, wait_until
 
 from paratune.cluster import toy
-from paratune.cluster.slurm import controller_facts
+from paratune.cluster.jobs import controller_facts
 from paratune.errors import EXIT_DATA, EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
 from paratune.records import read_json
 

@@ -10,7 +10,7 @@ from patience import PATIENCE_S
 from raised import check_shown
 from toy_jobs import wait_until
 
-from paratune.cluster import slurm, toy
+from paratune.cluster import jobs, toy
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
 from paratune.corpus.store import run_store
@@ -77,4 +77,4 @@ def test_a_shard_that_cannot_be_made_is_named(cluster: toy.ToyCluster, tmp_path:
     assert completed.returncode != 0
     check_shown(completed.stderr, "corpus.shards_failed", "1 of 3")
     assert "part-00001.parquet cannot be read" in completed.stderr
-    wait_until(lambda: not slurm.queue(), "nothing is left in the queue")
+    wait_until(lambda: not jobs.queue(), "nothing is left in the queue")

@@ -9,7 +9,7 @@ from pathlib import Path
 from patience import PATIENCE_S
 
 from paratune.cluster import toy
-from paratune.cluster.slurm import controller_facts
+from paratune.cluster.jobs import controller_facts
 
 CREDENTIAL_S = 3.0
 

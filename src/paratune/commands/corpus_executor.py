@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.cluster import slurm
+from paratune.cluster import jobs
 from paratune.cluster.script import setup_lines
 from paratune.cluster.site import Site, quoted, read_site
 from paratune.corpus.shard import counts_file
@@ -93,7 +93,7 @@ class ShardExecutor:
         until: float | None = None
         try:
             while left and (until is None or time.monotonic() < until):
-                if until is None and (job is None or all(queued.job != job for queued in slurm.queue())):
+                if until is None and (job is None or all(queued.job != job for queued in jobs.queue())):
                     until = time.monotonic() + GRACE_S
                 written = [number for number in left if (stage.folder / counts_file(number)).exists()]
                 left = [number for number in left if number not in set(written)]
@@ -103,7 +103,7 @@ class ShardExecutor:
         finally:
             if left and job is not None:  # also when the command is interrupted
                 with contextlib.suppress(Exception):
-                    slurm.cancel([job])
+                    jobs.cancel([job])
         if left:
             message = (
                 f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "

@@ -10,7 +10,6 @@ from typing import Literal
 from paratune.base.text import plain
 from paratune.cluster import jobs as cluster_jobs
 from paratune.cluster import toy
-from paratune.cluster.slurm import queue
 from paratune.commands.options import Json
 from paratune.console import print_json, print_table, print_warning
 from paratune.errors import EXIT_FAILED, EXIT_OK
@@ -26,7 +25,7 @@ def jobs(*paths: Path, all_: bool = False, json: Json = False) -> int:
         all_: also show jobs that ended long ago
     """
     submitted = cluster_jobs.submissions(paths or [Path("runs")])
-    queued = queue() if submitted else []
+    queued = cluster_jobs.queue() if submitted else []
     statuses = [cluster_jobs.status(job, queued) for job in submitted]
     if json:
         print_json([cluster_jobs.as_dict(status) for status in statuses], indent=1)

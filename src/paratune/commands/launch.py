@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.cluster.slurm import check_job_id
+from paratune.cluster.jobs import check_job_id
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, require_at_least

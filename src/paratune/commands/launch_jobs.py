@@ -10,9 +10,9 @@ from pathlib import Path
 from paratune.api.sweep import prepare, steps_to_list
 from paratune.base.text import plain
 from paratune.cluster import jobs
+from paratune.cluster.jobs import controller_facts, queue, submit
 from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.site import Site, processes_per_node, sbatch_path_problem
-from paratune.cluster.slurm import controller_facts, queue, submit
 from paratune.config.layers import read_text
 from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path

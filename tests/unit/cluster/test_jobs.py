@@ -9,18 +9,22 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.cluster import jobs, slurm
+from paratune.cluster import jobs
 from paratune.cluster.jobs import (
     MAX_UNKNOWN,
+    Queued,
     Status,
     Submitted,
+    check_job_id,
+    controller_facts,
+    queue,
     record_submission,
     status,
     status_line,
     submissions,
+    submit,
     wait_for,
 )
-from paratune.cluster.slurm import Queued, check_job_id, controller_facts, queue, submit
 
 Programs = Callable[..., None]
 
@@ -83,11 +87,9 @@ def test_missing_slurm_commands_are_an_error(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_queue_is_read(programs: Programs):
-    programs(
-        squeue='echo "12_[3-7%2]|12|12|PENDING|0:00|1||JobArrayTaskLimit"; echo "9|9|N/A|RUNNING|1:02|2|n[1-2]|None"'
-    )
+    programs(squeue='echo "12_3|12|PENDING|0:00||JobArrayTaskLimit"; echo "9|9|RUNNING|1:02|n[1-2]|None"')
     assert queue() == [
-        Queued("12_[3-7%2]", "12", "PENDING", "0:00", "", "JobArrayTaskLimit"),
+        Queued("12_3", "12", "PENDING", "0:00", "", "JobArrayTaskLimit"),
         Queued("9", "9", "RUNNING", "1:02", "n[1-2]", "None"),
     ]
     programs(squeue='echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
@@ -187,9 +189,8 @@ def test_the_states_of_an_array_are_counted(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "slurm" / "12_0.exit").write_text("0\n")
     (tmp_path / "slurm" / "12_1.exit").write_text("3\n")
     array = submission(tmp_path, num_runs=6, is_array=True)
-    result = status(
-        array, [queued("12_2", "RUNNING", nodes="n1"), queued("12_[3-4,5%1]", "PENDING", reason="Resources")]
-    )
+    waiting = [queued(f"12_{number}", "PENDING", reason="Resources") for number in (3, 4, 5)]
+    result = status(array, [queued("12_2", "RUNNING", nodes="n1"), *waiting])
     assert result.states == {"ended well": 1, "ended with 3": 1, "running": 1, "pending": 3}
     assert (result.exit_code, result.num_requeued, result.nodes, result.reason) == (None, 1, "n1", "Resources")
     assert not result.is_over
@@ -235,7 +236,7 @@ def test_waiting_ends_for_an_unknown_job(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_status_is_plain_data(tmp_path: Path):
     result = Status(submission(tmp_path), {"running": 1}, "n1", "0:05", None, 0, None)
     assert json.loads(json.dumps(jobs.as_dict(result)))["states"] == {"running": 1}
-    assert {"COMPLETED", "CANCELLED"} <= slurm.ENDED
+    assert {"COMPLETED", "CANCELLED"} <= jobs.ENDED
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
     monkeypatch.setattr(executors, "GRACE_S", 0.0)
     monkeypatch.setattr(executors, "POLL_S", 0.01)
     stopped: list[str] = []
-    monkeypatch.setattr(executors.slurm, "queue", list)
-    monkeypatch.setattr(executors.slurm, "cancel", stopped.extend)
+    monkeypatch.setattr(executors.jobs, "queue", list)
+    monkeypatch.setattr(executors.jobs, "cancel", stopped.extend)
 
     def start(make, tasks, logs):
         make(None, 0, tasks)

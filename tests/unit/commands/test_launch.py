@@ -88,7 +88,7 @@ def test_missing_data_gives_a_warning(launch: Launch, capsys: Any):
 
 def test_a_second_job_of_a_run_needs_after(launch: Launch, here: Path):
     launch()
-    (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
+    (here / "queue").write_text("1|1|PENDING|0:00||Priority\n")
     with raises_code("slurm.already_queued", "1 of", "--after"):
         launch()
     assert launch(after=["1"]) == 0
@@ -97,7 +97,7 @@ def test_a_second_job_of_a_run_needs_after(launch: Launch, here: Path):
 
 
 def test_the_second_of_two_simultaneous_launches_is_refused(launch: Launch, here: Path):
-    slow = '#!/bin/bash\nsleep 0.5; echo "1|1|N/A|PENDING|0:00|1||Priority" > queue; echo "$@" >> words; echo 1\n'
+    slow = '#!/bin/bash\nsleep 0.5; echo "1|1|PENDING|0:00||Priority" > queue; echo "$@" >> words; echo 1\n'
     (here / "bin" / "sbatch").write_text(slow)
 
     def one(_: int) -> str:
@@ -116,7 +116,7 @@ def test_the_second_of_two_simultaneous_launches_is_refused(launch: Launch, here
 def test_a_second_array_of_a_matrix_gives_a_warning(launch: Launch, here: Path, capsys: Any):
     launch("m.yaml", array=True, only=["nproc=1"])
     assert "in the queue" not in capsys.readouterr().err
-    (here / "queue").write_text("1_[0-1]|1|0-1|PENDING|0:00|1||Priority\n")
+    (here / "queue").write_text("1_0|1|PENDING|0:00||Priority\n1_1|1|PENDING|0:00||Priority\n")
     launch("m.yaml", array=True, only=["nproc=1"])
     check_shown(capsys.readouterr().err, "slurm.runs_queued", "1")
 
@@ -182,7 +182,7 @@ def test_arrays_with_one_limit_of_jobs_follow_each_other(launch: Launch, here: P
     assert launch("m.yaml", array=True, max_at_once=2, after=["7", "8"]) == 0
     assert dependencies(here) == ["--dependency=afterok:7:8", "--dependency=afterok:7:8,afterany:1"]
     # Slurm knows the second array as pending; a second submission of the matrix waits for it.
-    (here / "queue").write_text("2_[0-1]|2|0-1|PENDING|0:00|1||Dependency\n")
+    (here / "queue").write_text("2_0|2|PENDING|0:00||Dependency\n2_1|2|PENDING|0:00||Dependency\n")
     assert launch("m.yaml", array=True, max_at_once=2) == 0
     assert dependencies(here)[2:] == ["--dependency=afterany:2", "--dependency=afterany:3"]
 
@@ -272,6 +272,6 @@ def test_jobs_are_shown_as_a_table(launch: Launch, here: Path, capsys: Any):
     assert jobs() == 0
     assert "no submitted jobs here" in capsys.readouterr().err
     launch()
-    (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
+    (here / "queue").write_text("1|1|PENDING|0:00||Priority\n")
     assert jobs() == 0
     assert "pending (Priority)" in capsys.readouterr().out.replace("\n", " ")
