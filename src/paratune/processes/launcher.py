@@ -92,7 +92,11 @@ def srun_rendezvous(environ: Mapping[str, str] = os.environ) -> Rendezvous:
 
 def _first_node(environ: Mapping[str, str]) -> str:
     host = first_host(environ.get("SLURM_STEP_NODELIST", ""))
-    return host if _resolves(host) else environ.get("SLURM_LAUNCH_NODE_IPADDR", host)
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:  # the name does not resolve
+        return environ.get("SLURM_LAUNCH_NODE_IPADDR", host)
+    return host
 
 
 def first_host(nodes: str) -> str:
@@ -247,11 +251,3 @@ def _count(environ: Mapping[str, str], name: str) -> int:
     """Return the number at the start of a variable; 0 if there is none."""
     match = re.match(r"[0-9]+", environ.get(name, ""))
     return (parse_count(match.group()) or 0) if match else 0
-
-
-def _resolves(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        return False
-    return True

@@ -49,51 +49,29 @@ def place_from_environment() -> Place:
     """Read RANK, LOCAL_RANK and WORLD_SIZE, or srun's variables; without a launcher the world size is 1.
 
     Raises:
-        LaunchError: Only some variables are set, or they contradict each other.
+        LaunchError: Some variables are missing or no whole numbers, or they contradict each other.
     """
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-    given = {name: os.environ[name] for name in names if name in os.environ}
+    names, advice = ("RANK", "LOCAL_RANK", "WORLD_SIZE"), "start with torchrun or paratune train --nproc N"
+    is_step = is_srun() and not any(name in os.environ for name in names)
+    if is_step:
+        names, advice = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"), "start with srun --ntasks-per-node=N"
+    given = {name: plain(os.environ[name][:40]) for name in names if name in os.environ}
     if not given:
-        return _place_of_srun() if is_srun() else Place(0, 0, 1)
-    missing = [name for name in names if name not in given]
-    if missing:
-        text = ", ".join(f"{name}={value}" for name, value in given.items())
-        message = (
-            f"environment: {text} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
-            f"or unset {', '.join(given)} to run one process"
-        )
+        return Place(0, 0, 1)
+    text = "environment: " + ", ".join(f"{name}={value}" for name, value in given.items())
+    if missing := [name for name in names if name not in given]:
+        unset = "SLURM_STEP_ID" if is_step else ", ".join(given)
+        message = f"{text} without {', '.join(missing)}; {advice}, or unset {unset} to run one process"
         raise LaunchError(message, code="launch.environment", missing=missing, given=given)
-    return _place_of(names, "start with torchrun or paratune train --nproc N")
-
-
-def _place_of_srun() -> Place:
-    names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
-    missing = [name for name in names if name not in os.environ]
-    advice = "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
-    if missing:
-        message = f"environment: srun started several tasks without {', '.join(missing)}; {advice}"
-        raise LaunchError(message, code="launch.environment", missing=missing)
-    return _place_of(names, advice)
-
-
-def _place_of(names: tuple[str, str, str], advice: str) -> Place:
-    """Return the place from the variables of rank, local rank and world size.
-
-    Raises:
-        LaunchError: A variable is not a whole number, or a rank is not below the world size.
-    """
     rank, local_rank, world_size = (parse_count(os.environ[name]) for name in names)
-    given = {name: plain(os.environ[name][:40]) for name in names}
-    text = ", ".join(f"{name}={value}" for name, value in given.items())
     if rank is None or local_rank is None or world_size is None or world_size > MOST_PROCESSES:
         allowed = f"whole numbers, at most {MOST_PROCESSES}"
     elif max(rank, local_rank) >= world_size:
         allowed = f"{names[0]} and {names[1]} below {names[2]}"
     else:
         return Place(rank, local_rank, world_size)
-    raise LaunchError(
-        f"environment: {text}; allowed: {allowed}; {advice}", code="launch.environment", given=given, allowed=allowed
-    )
+    message = f"{text}; allowed: {allowed}; {advice}"
+    raise LaunchError(message, code="launch.environment", given=given, allowed=allowed)
 
 
 def note_exit_code(code: int) -> None:
