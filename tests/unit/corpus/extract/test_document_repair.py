@@ -6,7 +6,7 @@ from corpus_files import HEART
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paratune.corpus.extract.pages import _ENDS, CONFIG, repair, repair_line, without_mojibake
+from paratune.corpus.extract.document import _ENDS, CONFIG, repair, repair_line, without_mojibake
 
 
 def test_mojibake_is_undone():

@@ -1,6 +1,6 @@
 import textwrap
 
-from paratune.corpus.extract.pages import HYPHEN, unwrap
+from paratune.corpus.extract.document import HYPHEN, unwrap
 
 LONG = (
     "A cidade acordou com chuva e as escolas ficaram fechadas durante a manhã de ontem, enquanto os bombeiros "
