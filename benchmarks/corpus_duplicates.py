@@ -23,8 +23,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from paratune.console import Display
-from paratune.corpus.clean.decontaminate import run_decontaminate
-from paratune.corpus.clean.duplicates import candidate_probability, run_duplicates, shingles
+from paratune.corpus.clean.duplicates import candidate_probability, run_decontaminate, run_duplicates, shingles
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.step import normalized_words
 from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet

@@ -1,23 +1,29 @@
-"""The step `duplicates`: keeps the first document of each cluster of equal texts or near-duplicates by MinHash.
+"""The steps `duplicates` and `decontaminate`: drop documents that repeat others, or texts of evaluation sets.
 
-Documents are in the order of the input. Two documents are near-duplicates if the estimated Jaccard similarity of their
-shingles is at least the threshold; clusters are the connected components of such pairs. Pairs are compared if their
-signatures agree in a band (locality-sensitive hashing). Queries of DuckDB sort the bands and join pairs to clusters.
+Documents are in the order of the input, and the first one of each cluster of equal texts or near-duplicates by MinHash
+is kept. Two documents are near-duplicates if the estimated Jaccard similarity of their shingles is at least the
+threshold; clusters are the connected components of such pairs. Pairs are compared if their signatures agree in a band
+(locality-sensitive hashing). Queries of DuckDB sort the bands and join pairs to clusters.
 
-Intermediate results, which are deleted at the end:
+Intermediate results of `duplicates`, which are deleted at the end:
 
     signatures/   for each shard the signatures of its documents, and their keys: a hash of the words, and the bands
     pairs/        for each range of keys the pairs that are similar enough, by position in the corpus
     clusters/     for each document but the first of a cluster, the first one
 
-Source: Broder, On the resemblance and containment of documents, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining
-of Massive Datasets, chapter 3.
+A document contains an evaluation text if it contains any sequence of `words` words of the text, or all words of a
+shorter one. Sequences are compared by 64-bit hashes of their words, without case and punctuation.
+
+Sources: Broder, On the resemblance and containment of documents, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining
+of Massive Datasets, chapter 3; Brown et al., Language Models are Few-Shot Learners, 2020, appendix C (sequences of 13
+words).
 """
 
 import hashlib
 import shutil
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import accumulate, groupby, islice, pairwise
 from operator import itemgetter
@@ -28,12 +34,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.corpus.clean.step import Document, drop, normalized_words
+from paratune.base.atomic import replace_file
+from paratune.corpus.clean.step import Document, drop, hash_64, normalized_words, require_unique_names
 from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
-from paratune.corpus.settings import Corpus, Duplicates
-from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, num_rows, part_file, read_rows, reading
+from paratune.corpus.inputs import file_identity, find_files, read_texts
+from paratune.corpus.settings import Corpus, Decontaminate, Duplicates
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, num_rows, part_file, read_rows, reading, writing
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
-from paratune.errors import require
+from paratune.errors import DataError, require
 
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
 PARTS = ("signatures", "pairs", "clusters")
@@ -252,3 +260,107 @@ def drop_duplicates(folder: Path, path: Path, start: int, count: int) -> Iterato
             yield drop(document, "duplicate", first)
         else:
             yield drop(document, "near-duplicate", f"{first} {similarity:.3f}")
+
+
+DECONTAMINATE_FORMAT = 1  # version of the rows of `decontaminate`
+SETS_FILE = "sets.npy"
+"""Sequences of all texts, (3, N), uint64, sorted: number of words, hash, number of the text. Deleted at the end."""
+KNOWN_WORDS = 1 << 18
+"""Maximum number of words in the cache of hashes."""
+
+
+def run_decontaminate(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
+    """Run the step.
+
+    Raises:
+        ConfigError: Two sets have the same name.
+        DataError: A file of a set is unreadable, or no text of a set is long enough.
+        CheckpointError: The previous stage is not finished, or the folder is not writable.
+    """
+    options = corpus.clean.decontaminate
+    require_unique_names("clean.decontaminate.sets", options.sets)
+    paths = [
+        find_files(evaluation_set.files, f"clean.decontaminate.sets: {evaluation_set.name}")
+        for evaluation_set in options.sets
+    ]
+    settings = {**options.model_dump(), "files": [*map(file_identity, paths)], "format": DECONTAMINATE_FORMAT}
+    stage = Stage(
+        "decontaminate", folder, DOCUMENT_SCHEMA, partial(drop_contaminated, options), settings, stage_output(before)
+    )
+    sets_file, starts = folder / SETS_FILE, list[int]()
+    if not is_finished(stage):
+        begin(stage)
+        starts = write_sets(options, paths, sets_file)
+    totals = run(stage, [(starts, sets_file, path) for path in stage_tables(before)])
+    sets_file.unlink(missing_ok=True)
+    return totals
+
+
+def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: Path) -> list[int]:
+    """Write the sequences of the texts to find, see SETS_FILE, and return the number of the first text of each set."""
+    found, starts, number = list[np.ndarray](), list[int](), 0
+    for evaluation_set, files in zip(options.sets, paths, strict=True):
+        starts.append(number)
+        num_found = len(found)
+        for text in (text for path in files for text in read_texts(path, evaluation_set.columns)):
+            words = normalized_words(text)
+            if len(words) >= options.min_words:
+                size = min(len(words), options.words)
+                (*_, longest_hashes) = sequences(word_hashes(words), size)
+                columns = np.full((3, len(longest_hashes)), size, np.uint64)
+                columns[1], columns[2] = longest_hashes, number
+                found.append(columns)
+            number += 1
+        if len(found) == num_found:
+            key, name = "clean.decontaminate.sets", evaluation_set.name
+            message = f"{key}: {name} has no text of {options.min_words} words; change its files, its columns or "
+            raise DataError(f"{message}min_words", code="corpus.too_little_text", key=key, name=name)
+    joined = np.concatenate(found, axis=1)
+    with writing(path=target), replace_file(target) as temporary, temporary.open("wb") as file:
+        np.save(file, joined[:, np.lexsort(joined[::-1])], allow_pickle=False)
+    return starts
+
+
+def sequences(hashes: np.ndarray, longest: int) -> Iterator[np.ndarray]:
+    """Yield the hashes of all sequences of 1 word, 2 words, ..., `longest` words, given 64-bit hashes of the words."""
+    sequence_hashes = np.zeros(len(hashes), np.uint64)
+    for size in range(1, min(longest, len(hashes)) + 1):
+        sequence_hashes = (sequence_hashes[: len(hashes) - size + 1] + hashes[size - 1 :]) * _FACTOR
+        sequence_hashes ^= sequence_hashes >> np.uint64(31)
+        yield sequence_hashes
+
+
+@lru_cache(maxsize=KNOWN_WORDS)
+def _word_hash(word: str) -> int:
+    return hash_64(word.encode())
+
+
+def word_hashes(words: Sequence[str]) -> np.ndarray:
+    """Return a 64-bit hash of each word, (words,), uint64."""
+    return np.fromiter(map(_word_hash, words), np.uint64, len(words))
+
+
+def drop_contaminated(
+    options: Decontaminate, starts: Sequence[int], sets_file: Path, path: Path
+) -> Iterator[Document | DroppedRow]:
+    """Yield the documents that contain no text of the sets, and drop the others."""
+    with reading(sets_file):
+        sizes, highs, texts = np.load(sets_file, mmap_mode="r", allow_pickle=False)
+    edges = {size: np.searchsorted(sizes, [size, size + 1]).tolist() for size in np.unique(sizes).tolist()}
+    by_size = {size: (highs[start:stop], texts[start:stop]) for size, (start, stop) in edges.items()}
+    for document in read_rows(path):
+        words = normalized_words(document["text"])
+        hits = []
+        for size, sequence_hashes in enumerate(sequences(word_hashes(words), options.words), start=1):
+            if size in by_size:
+                known, numbers = by_size[size]
+                places = np.minimum(np.searchsorted(known, sequence_hashes), len(known) - 1)
+                # Of equal sequences, the first place has the smallest number of a text.
+                starting = np.flatnonzero(known[places] == sequence_hashes)
+                hits += [(start, int(numbers[places[start]]), size) for start in starting[:1].tolist()]
+        if not hits:
+            yield document
+            continue
+        start, text, size = min(hits)
+        name = options.sets[bisect_right(starts, text) - 1].name
+        yield drop(document, f"text of {name}", " ".join(words[start : start + size]))

@@ -13,8 +13,7 @@ from typing import Any
 
 from paratune.base.atomic import delete_folder
 from paratune.console import Display
-from paratune.corpus.clean.decontaminate import run_decontaminate
-from paratune.corpus.clean.duplicates import run_duplicates
+from paratune.corpus.clean.duplicates import run_decontaminate, run_duplicates
 from paratune.corpus.clean.language import run_language, run_variety
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal

@@ -5,7 +5,7 @@ from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.clean.decontaminate import run_decontaminate
+from paratune.corpus.clean.duplicates import run_decontaminate
 from paratune.corpus.clean.run import run_clean
 from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet
 
