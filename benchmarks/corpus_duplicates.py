@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.clean.duplicates import candidate_probability, run_decontaminate, run_duplicates, shingles
-from paratune.corpus.clean.lines import run_lines
+from paratune.corpus.clean.quality import run_lines
 from paratune.corpus.clean.step import normalized_words
 from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet
 from paratune.corpus.shard import DOCUMENT_SCHEMA, dropped_file, write_shard

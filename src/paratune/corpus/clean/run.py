@@ -15,9 +15,8 @@ from paratune.base.atomic import delete_folder
 from paratune.console import Display
 from paratune.corpus.clean.duplicates import run_decontaminate, run_duplicates
 from paratune.corpus.clean.language import run_language, run_variety
-from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal
-from paratune.corpus.clean.quality import run_quality
+from paratune.corpus.clean.quality import run_lines, run_quality
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import (
     BEGUN_FILE,

@@ -3,7 +3,7 @@ import hashlib
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept, runner
 
-from paratune.corpus.clean.lines import host_and_page, is_cookie_notice, line_key, menu_lines, run_lines
+from paratune.corpus.clean.quality import host_and_page, is_cookie_notice, line_key, menu_lines, run_lines
 from paratune.corpus.settings import Clean, Corpus, Lines
 
 FOOTER = "Todos os direitos reservados, atualizado em {}"
