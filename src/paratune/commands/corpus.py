@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -142,5 +141,5 @@ def corpus(
     if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
         message = "--executor and --tasks go together; --site and --task-gib need them"
         raise ConfigError(message, code="cli.option_missing")
-    spread = partial(build_corpus, executor=executor, tasks=tasks or 1, site=site, memory_gib=task_gib)
-    return spread(config, only=only, workers=workers, as_json=json)
+    spread: Any = {"executor": executor, "tasks": tasks or 1, "site": site, "memory_gib": task_gib}
+    return build_corpus(config, only=only, workers=workers, as_json=json, **spread)

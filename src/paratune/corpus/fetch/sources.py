@@ -89,7 +89,8 @@ def fetched_row(
     is_other = bool(received.timestamp) and received.timestamp != row["timestamp"]
     digest = sha1(received.body) if is_other else row["digest"]
     known = {*received.digests, own}
-    if is_sha1(digest) and digest not in known and not received.is_unframed:
+    # Arquivo.pt's text search has MD5, which is not compared.
+    if re.fullmatch("[A-Z2-7]{32}", digest or "") and digest not in known and not received.is_unframed:
         return DroppedRow(url, "digest", f"{digest} in the index, {' or '.join(sorted(known))} now")
     content_type = received.headers.get("content-type") or None
     mime = row["mime"] or (essence(content_type or "") or None)
@@ -113,11 +114,6 @@ def fetched_row(
 def sha1(content: bytes) -> str:
     """Return the SHA-1 of bytes in base32, as in an index."""
     return base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
-
-
-def is_sha1(digest: str | None) -> bool:
-    """Return whether a digest of an index is SHA-1 (Arquivo.pt's text search has MD5)."""
-    return digest is not None and re.fullmatch("[A-Z2-7]{32}", digest) is not None
 
 
 def decode_content(body: bytes, encodings: str | None, max_bytes: int) -> bytes | None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from paratune.console import Display
 from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.captures import capture_row, essence, read_lines, read_records
-from paratune.corpus.inputs import Source, find_files, index_sources, open_index
+from paratune.corpus.inputs import Source, file_identity, find_files, index_sources, open_index
 from paratune.corpus.settings import (
     CdxServer,
     Corpus,
@@ -38,7 +38,7 @@ from paratune.corpus.settings import (
 from paratune.corpus.shard import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow, reading, write_shard
 from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
 from paratune.corpus.web import ArchiveResponse, Client, TooLarge, archive_client
-from paratune.errors import DataError, coded, os_error_as, require_installed
+from paratune.errors import DataError, coded, require_installed
 
 log = logging.getLogger(__name__)
 
@@ -126,9 +126,7 @@ def _sources(index: Index) -> tuple[list[Source | Query], list[str]]:
 def _identity(source: Source | Query) -> list[Any]:
     if isinstance(source, Query):
         return ["server", *astuple(source)]
-    with os_error_as(DataError, f"{source.path} cannot be read", code="data.unreadable", path=source.path):
-        stat = source.path.stat()
-    return [source.kind, source.path.as_posix(), source.member, stat.st_size, stat.st_mtime_ns]
+    return [source.kind, source.member, *file_identity([source.path])]
 
 
 def read_source(index: Index, network: Network, source: Source | Query) -> Iterator[CaptureOrDropped]:
