@@ -175,7 +175,6 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
         keep: Names of folders in it that are separate stages.
     """
     path = stage.folder / BEGUN_FILE
-    refuse_other_files(stage.folder)
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
             delete_remains(stage.folder, is_locked=True)
@@ -186,18 +185,19 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     write_begun(stage.folder, {"fingerprint": fingerprint(stage)})
 
 
-def refuse_other_files(folder: Path) -> None:
-    """Raise a CheckpointError for a folder with files that no stage has written."""
-    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
+def write_begun(folder: Path, record: dict[str, Any]) -> None:
+    """Make the folder of a stage, and write begun.json.
+
+    Raises:
+        CheckpointError: The folder has files that no stage has written, or is not writable.
+    """
+    path = folder / BEGUN_FILE
+    if not path.exists() and folder.exists() and any(folder.iterdir()):
         message = f"{folder} contains other files; choose another work"
         raise CheckpointError(message, code="run.folder_taken", folder=folder)
-
-
-def write_begun(folder: Path, record: dict[str, Any]) -> None:
-    """Make the folder of a stage, and write begun.json."""
     with writing("made", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / BEGUN_FILE, record)
+    write_json(path, record)
 
 
 def _empty(folder: Path, keep: Collection[str]) -> None:

@@ -23,17 +23,7 @@ from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA, ShardWriter, read_rows, writing
-from paratune.corpus.stage import (
-    STAGE_FILE,
-    Stage,
-    Workers,
-    finished_record,
-    refuse_other_files,
-    run_stage,
-    stage_output,
-    stage_tables,
-    write_begun,
-)
+from paratune.corpus.stage import STAGE_FILE, Stage, Workers, finished_record, run_stage, stage_tables, write_begun
 from paratune.errors import CheckpointError, ConfigError, DataError, coded
 from paratune.records import write_json
 
@@ -67,11 +57,10 @@ def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     if unit == SENTENCES and not has_sentences:
         message = "store.unit is sentences, but the corpus has none; set store.unit: documents"
         raise ConfigError(message, code="config.conflict", key="store.unit")
-    refuse_other_files(folder)
     write_begun(folder, {"format": FORMAT})
     run = partial(run_stage, workers=workers, display=display)
     settings = {"validation": corpus.store.validation, "format": FORMAT}
-    make, source = partial(stored_documents, corpus.store.validation), stage_output(before)
+    make, source = partial(stored_documents, corpus.store.validation), finished_record(before)["output"]
     stage = Stage("store documents", folder / DOCUMENTS, STORED_DOCUMENT_SCHEMA, make, settings, source)
     documents, sentences = run(stage, [(table,) for table in stage_tables(before)]), None
     if has_sentences:
@@ -79,7 +68,7 @@ def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
         if finished_record(sentences_folder)["input"] != source or len(tables) != len(document_tables):
             message = f"{sentences_folder} was made of other documents; run the stage sentences again"
             raise CheckpointError(message, code="corpus.not_finished", path=sentences_folder)
-        sources = [stage_output(sentences_folder), documents["output"]]
+        sources = [finished_record(sentences_folder)["output"], documents["output"]]
         place = folder / SENTENCES
         stage = Stage("store sentences", place, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, sources)
         sentences = run(stage, list(zip(tables, document_tables, strict=True)))

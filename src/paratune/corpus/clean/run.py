@@ -6,7 +6,7 @@ WORK/4_clean/stage.json    the steps, their totals, and the folder of the last s
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,7 @@ from paratune.corpus.clean.language import run_language, run_variety
 from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_lines, run_quality
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import (
-    BEGUN_FILE,
-    STAGE_FILE,
-    RunStage,
-    Workers,
-    finished_record,
-    refuse_other_files,
-    run_stage,
-    write_begun,
-)
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, RunStage, Workers, finished_record, run_stage, write_begun
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -75,7 +66,13 @@ def run_clean(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     work = Path(corpus.work)
     folder, before = work / FOLDER, work / BEFORE
     chain = enabled_steps(corpus)
-    _begin(folder, [step_folder for _, _, step_folder in chain])
+    wanted = [step_folder for _, _, step_folder in chain]
+    write_begun(folder, {"steps": wanted})
+    (folder / STAGE_FILE).unlink(missing_ok=True)
+    for path in sorted(folder.glob("*_*")):
+        if path.name not in wanted and (path / BEGUN_FILE).exists():
+            log.info("clean: %s no longer runs; deleted", path.name)
+            delete_folder(path)
     steps: dict[str, dict[str, Any]] = {}
     for name, run, step_folder in chain:
         steps[name] = run(corpus, before, folder / step_folder, partial(run_stage, workers=workers, display=display))
@@ -95,13 +92,3 @@ def run_clean(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     }
     write_json(folder / STAGE_FILE, totals)
     return totals
-
-
-def _begin(folder: Path, wanted: Sequence[str]) -> None:
-    refuse_other_files(folder)
-    (folder / STAGE_FILE).unlink(missing_ok=True)
-    for path in sorted(folder.glob("*_*")):
-        if path.name not in wanted and (path / BEGUN_FILE).exists():
-            log.info("clean: %s no longer runs; deleted", path.name)
-            delete_folder(path)
-    write_begun(folder, {"steps": wanted})

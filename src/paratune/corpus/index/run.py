@@ -24,17 +24,7 @@ from paratune.console import Display
 from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.captures import capture_row, essence, read_lines, read_records
 from paratune.corpus.inputs import Source, file_identity, find_files, index_sources, open_index
-from paratune.corpus.settings import (
-    CdxServer,
-    Corpus,
-    Index,
-    Network,
-    Server,
-    TextSearchServer,
-    Windowed,
-    after,
-    first_moment,
-)
+from paratune.corpus.settings import CdxServer, Corpus, Index, Network, Server, TextSearchServer, after, first_moment
 from paratune.corpus.shard import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow, reading, write_shard
 from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
 from paratune.corpus.web import ArchiveResponse, Client, TooLarge, archive_client
@@ -228,7 +218,7 @@ def _subjects(server: Server) -> Iterator[Parameters]:
             yield (("versionHistory", url),)
 
 
-def _windows(server: Windowed) -> Iterator[Parameters]:
+def _windows(server: Server) -> Iterator[Parameters]:
     """Yield `from` and `to` of each window, both inclusive."""
     if server.window == "whole":
         limits = (("from", server.from_, first_moment), ("to", server.to, _end))
