@@ -116,10 +116,10 @@ def _print_stacks_after_a_crash() -> None:
 
 def _wait_for_the_launcher(error: ParatuneError) -> None:
     """Wait after the loss of a rank, so that the launcher first reports which rank ended, and why."""
-    from paratune.processes.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
+    from paratune.processes.place import POLL_S, RENDEZVOUS_VARIABLE
 
     if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
-        time.sleep(4 * LAUNCHER_POLL_S)
+        time.sleep(4 * POLL_S)
 
 
 def _exit_without_trackers(code: int) -> None:

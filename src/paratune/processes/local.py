@@ -34,15 +34,9 @@ from paratune.errors import (
     os_error_as,
 )
 from paratune.hardware import usable_cores
-from paratune.processes.place import (
-    LAUNCHER_POLL_S,
-    MICRO_BATCH_LIMIT_VARIABLE,
-    OUT_OF_MEMORY_VARIABLE,
-    RENDEZVOUS_VARIABLE,
-)
+from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, POLL_S, RENDEZVOUS_VARIABLE
 from paratune.records import read_json
 
-POLL_S = LAUNCHER_POLL_S
 GRACE_S = 5.0
 """Seconds between the death of a rank, SIGTERM to the others, and SIGKILL to those that do not react."""
 STOP_GRACE_S = 10.0

@@ -22,7 +22,7 @@ from paratune.processes.launcher import is_srun, tasks_on_node
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
 """Set by `paratune train --nproc`: file for the rendezvous; otherwise torchrun's variables are used."""
-LAUNCHER_POLL_S = 0.05
+POLL_S = 0.05
 """Seconds between polls of processes by `paratune train --nproc`."""
 OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
 """Set by `paratune train --nproc`: file for notes of processes that run out of memory."""
