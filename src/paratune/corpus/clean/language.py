@@ -55,13 +55,16 @@ def keep_languages(options: Language, path: Path) -> Iterator[Document | Dropped
     # With one thread the order of sums does not depend on the machine.
     with require("threadpoolctl", extra="corpus").threadpool_limits(limits=1, user_api="blas"):
         for document in read_rows(path):
-            language, score = identify_language(document["text"])
-            if language not in options.keep:
-                yield drop(document, "language", f"{language} {score}")
-            elif score < options.min_score:
-                yield drop(document, "language unsure", f"{language} {score}")
-            else:
-                yield {**document, "language": language, "language_score": score}
+            yield _kept(document, options, "language", *identify_language(document["text"]))
+
+
+def _kept(document: Document, options: Language | Variety, kind: str, name: str, score: float) -> Document | DroppedRow:
+    """Return a document with its language or variety, or drop it: another one, or one that is not sure."""
+    if name not in options.keep:
+        return drop(document, kind, f"{name} {score}")
+    if score < options.min_score:
+        return drop(document, f"{kind} unsure", f"{name} {score}")
+    return {**document, kind: name, f"{kind}_score": score}
 
 
 run_language = partial(run_documents, keep_languages, LANGUAGE_FORMAT, ("py3langid",))
@@ -153,20 +156,16 @@ def keep_varieties(options: Variety, folder: Path, path: Path) -> Iterator[Docum
     """Yield the documents of a table that are in one of the varieties or not in Portuguese, and drop the others."""
     model = load(folder)
     for document in read_rows(path):
-        if document["language"] not in (LANGUAGE, None):
-            yield document
-            continue
-        variety, score = model.variety_of(document["text"])
-        if variety not in options.keep:
-            yield drop(document, "variety", f"{variety} {score}")
-        elif score < options.min_score:
-            yield drop(document, "variety unsure", f"{variety} {score}")
+        if document["language"] in (LANGUAGE, None):
+            yield _kept(document, options, "variety", *model.variety_of(document["text"]))
         else:
-            yield {**document, "variety": variety, "variety_score": score}
+            yield document
 
 
 def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     """Return the evaluation of the classifier; train it if there is none for these texts."""
+    from safetensors.numpy import save_file
+
     require_unique_names("clean.variety.sources", options.sources)
     files = []
     for source in options.sources:
@@ -181,7 +180,8 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     with writing(folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        save(model, folder)
+        with replace_file(folder / MODEL_FILE) as temporary:
+            save_file({"weights": model.weights, "calibration": model.calibration}, temporary)
         write_json(path, {"trained_on": seen, "evaluation": evaluation})
     return evaluation
 
@@ -240,14 +240,6 @@ def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:
         for line in text.split("\n"):
             if len(line.split()) >= MIN_WORDS:
                 yield " ".join(line.split())
-
-
-def save(model: VarietyModel, folder: Path) -> None:
-    """Write a model to an existing folder."""
-    from safetensors.numpy import save_file
-
-    with replace_file(folder / MODEL_FILE) as temporary:
-        save_file({"weights": model.weights, "calibration": model.calibration}, temporary)
 
 
 def load(folder: Path) -> VarietyModel:
