@@ -237,12 +237,9 @@ def _programs() -> dict[str, str]:
 
 def _make_folder(folder: Path) -> None:
     """Make the folder, or raise a LaunchError where Slurm or munge cannot use it."""
-    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(folder)):
-        problem = f"{plain(folder)}: slurm.conf allows letters, digits and _ . / + - in a path; choose --folder"
-        raise LaunchError(problem, code="toy_cluster.invalid")
-    if len(str(folder)) > 80:  # the address of a socket has at most 108
-        problem = f"{folder} is too long for the path of a socket (80 characters at most); choose --folder"
-        raise LaunchError(problem, code="toy_cluster.invalid")
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]{1,80}", str(folder)):  # the address of a socket has at most 108
+        problem = f"{plain(folder)}: slurm.conf allows letters, digits and _ . / + - in a path, and at most 80 of them"
+        raise LaunchError(f"{problem}; choose --folder", code="toy_cluster.invalid")
     with os_error_as(
         LaunchError, f"{plain(folder)} cannot be used", "choose --folder", code="toy_cluster.invalid", folder=folder
     ):

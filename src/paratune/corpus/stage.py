@@ -139,9 +139,7 @@ def stage_tables(folder: Path) -> list[Path]:
     return paths
 
 
-def run_stage(
-    stage: Stage, inputs: Sequence[tuple[Any, ...]], *, workers: Workers, display: Display
-) -> dict[str, Any]:
+def run_stage(stage: Stage, inputs: Sequence[tuple[Any, ...]], *, workers: Workers, display: Display) -> dict[str, Any]:
     """Make the missing shards of a stage and return its totals.
 
     Args:
