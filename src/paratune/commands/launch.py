@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.cluster.jobs import check_job_id
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, require_at_least
@@ -45,6 +44,7 @@ def launch(
         dry_run: print the batch script; submit and write nothing
         run_code: paratune train --run-code in the job
     """
+    from paratune.cluster.jobs import check_job_id
     from paratune.cluster.script import script_text
     from paratune.cluster.site import read_site, with_size
     from paratune.commands.launch_jobs import array_jobs, check_known, run_jobs, submit_jobs, wait_for_jobs
