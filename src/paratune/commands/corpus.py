@@ -14,6 +14,7 @@ from paratune.commands.options import Json
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, require_at_least
 
+StageName = Literal["index", "fetch", "extract", "clean", "sentences", "store"]
 _MAX_CHARACTERS = 1000
 """Characters of one text in a terminal."""
 
@@ -113,7 +114,7 @@ for _command in (stats, sample):
 def corpus(
     config: Path,
     *,
-    only: str | None = None,
+    only: StageName | None = None,
     workers: int | None = None,
     executor: Literal["local", "slurm", "ray"] | None = None,
     tasks: int | None = None,
@@ -127,7 +128,7 @@ def corpus(
     same for every number of workers.
 
     Args:
-        only: repeat only this stage: index, fetch, extract, clean, sentences, store
+        only: repeat only this stage
         workers: number of processes, instead of that of CONFIG
         executor: executor of datatrove that makes the shards, on many machines
         tasks: with --executor: maximum number of tasks of a stage

@@ -26,16 +26,7 @@ from paratune.corpus.sentences.ngram import clean_text_files
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import writing
 from paratune.corpus.stage import STAGE_FILE, Workers
-from paratune.errors import (
-    EXIT_OK,
-    CheckpointError,
-    ConfigError,
-    DataError,
-    coded,
-    did_you_mean,
-    option_error,
-    require_at_least,
-)
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, DataError, coded, require_at_least
 from paratune.reports.corpus import corpus_html, perplexity_page
 
 log = logging.getLogger(__name__)
@@ -81,9 +72,6 @@ def build_corpus(
         ParatuneError: The configuration is wrong, a file cannot be read, or the folder is in use.
     """
     corpus = read_settings(path)
-    if only is not None and only not in STAGES:
-        reason = f"there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})"
-        raise option_error("--only", only, reason, code="cli.unknown_name")
     require_at_least("--workers", workers)
     check_inputs(corpus, list(STAGES) if only is None else [only])
     outlive_readers()

@@ -103,11 +103,6 @@ def test_texts_are_not_wrapped_without_a_terminal(config, tmp_path, capsys):
     assert max(map(len, TEXTS)) > 80
 
 
-def test_an_unknown_stage_is_refused(config):
-    with raises_code("cli.unknown_name", "--only", "sentences"):
-        build_corpus(config, only="sentence", workers=None, as_json=True)
-
-
 def test_an_empty_corpus_gives_a_warning(config, tmp_path, capsys):
     settings = json.loads(config.read_text()) | {"extract": {"min_characters": 1000}}
     config.write_text(json.dumps(settings))
