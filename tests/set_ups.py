@@ -156,8 +156,7 @@ class SetUp:
         machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, 32)
         is_installed = lambda package: package not in self.missing  # noqa: E731
         probes = Probes(**{"run_state": folder_state(out), "is_installed": is_installed, **self.probes})
-        is_single = loaded is not None and loaded.config.strategy.kind == "single"
-        findings = judge(machine, is_elsewhere=self.site is not None, is_single=is_single)
+        findings = judge(machine, is_elsewhere=self.site is not None)
         setup = queued_run(path, loaded, problems, machine, num_processes=self.nproc, probes=probes, start=self.site)
         return [*(findings if self.machine_checks else []), *judge_setup(setup)]
 

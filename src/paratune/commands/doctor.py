@@ -65,6 +65,5 @@ def doctor(
             if loaded is not None and run_code:
                 allow_code(loaded)
             setup = queued_run(config, loaded, problems, machine, num_processes=nproc, start=start)
-            is_single = setup.loaded is not None and setup.traits is not None and setup.traits.max_world_size == 1
-            findings = judge(machine, is_elsewhere=start is not None, is_single=is_single) + judge_setup(setup)
+            findings = judge(machine, is_elsewhere=start is not None) + judge_setup(setup)
     return print_findings(findings, machine, setup, as_json=json)

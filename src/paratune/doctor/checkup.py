@@ -30,8 +30,6 @@ NODE_CHECKS: tuple[Check, ...] = (
     machine.check_gpus,
 )
 """Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
-GROUP_CHECKS: tuple[Check, ...] = (machine.check_hostname, machine.check_loopback)
-"""Checks that are also skipped for a run of one process, which needs no network."""
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     options.check_run_folder,
     options.check_needed_extras,
@@ -62,13 +60,12 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
 """The checks of a run with a valid configuration, in the order of their findings."""
 
 
-def judge(facts: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
+def judge(facts: MachineFacts, *, is_elsewhere: bool = False) -> list[Finding]:
     """Run the checks of the machine, and return their findings; a check that raises an exception gives a warning.
 
-    A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`, and a run of one process (`is_single`) `GROUP_CHECKS`.
+    A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`.
     """
-    checks = CHECKS if is_elsewhere else CHECKS + NODE_CHECKS
-    return _run_checks(checks if is_elsewhere or is_single else checks + GROUP_CHECKS, facts)
+    return _run_checks(CHECKS if is_elsewhere else CHECKS + NODE_CHECKS, facts)
 
 
 def judge_setup(setup: QueuedRun) -> list[Finding]:

@@ -1,12 +1,9 @@
-"""Checks of this machine: packages, cores, memory, GPUs, communication between processes, and disks."""
+"""Checks of this machine: packages, cores, memory, GPUs, communication of torch, and disks."""
 
 import operator as op
 import os
 import re
-import socket
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -28,8 +25,6 @@ MIN_FREE_BYTES = GIB
 written, and 0.09 GB for the model."""
 LOW_FREE_BYTES = 5 * GIB
 """A BERT-base checkpoint is 110e6 parameters x 12 bytes = 1.3 GB; three at a time, plus the model."""
-SLOW_DISK_BYTES_PER_S = 50e6
-PROBE_BYTES = 16 * MIB
 
 
 def check_packages(machine: MachineFacts) -> Iterator[Finding]:
@@ -157,87 +152,22 @@ def check_distributed(machine: MachineFacts) -> Iterator[Finding]:
         yield Finding("nccl", "problem", "torch has no NCCL", "Runs on several GPUs need it.", remedy)
 
 
-def check_hostname(machine: MachineFacts) -> Iterator[Finding]:
-    if machine.environ.get("GLOO_SOCKET_IFNAME"):  # gloo then uses this interface, and does not resolve the name
-        return
-    name = machine.node["hostname"]
-    addresses = resolve(name)
-    if any(can_listen(address) for address in addresses):
-        return
-    fact = f"the name of this machine, {name}, does not resolve"
-    if addresses:
-        fact = f"the name of this machine, {name}, resolves to {', '.join(addresses)}, which is not this machine"
-    why = "gloo resolves the host name; without its own address, processes can wait for each other for ever."
-    remedy = "for runs on one machine; for several machines, name their common interface"
-    yield Finding("hostname", "warning", fact, why, remedy, line="export GLOO_SOCKET_IFNAME=lo")
-
-
-def check_loopback(machine: MachineFacts) -> Iterator[Finding]:
-    if not loopback_works():
-        why = "The processes of a run on one machine use it to find each other."
-        remedy = "which starts the interface; or allow connections in the firewall or the sandbox"
-        yield Finding("loopback", "problem", "no connection over 127.0.0.1", why, remedy, line="ip link set lo up")
-
-
-def resolve(name: str, timeout_s: float = 5.0) -> list[str]:
-    """Return the addresses of a host name; an empty list without an answer in time."""
-    addresses: list[str] = []
-
-    def look_up() -> None:
-        try:
-            addresses.extend(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None)))
-        except OSError:
-            return
-
-    # The resolver has no time limit; a thread that still waits ends with the process.
-    thread = threading.Thread(target=look_up, daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return list(addresses)
-
-
-def can_listen(address: str) -> bool:
-    """Return whether this machine can listen on an address."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as listener:
-            listener.bind((address, 0))
-    except OSError:
-        return False
-    return True
-
-
-def loopback_works() -> bool:
-    """Return whether a byte can be sent over a connection to 127.0.0.1."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            server.settimeout(5)
-            with socket.create_connection(server.getsockname(), timeout=5) as client:
-                accepted, _ = server.accept()
-                with accepted:
-                    client.sendall(b"?")
-                    accepted.settimeout(5)
-                    return accepted.recv(1) == b"?"
-    except OSError:
-        return False
-
-
 def check_disks(machine: MachineFacts) -> Iterator[Finding]:
     for code, folder in (("run_disk", machine.out_folder), ("cache_disk", machine.cache_folder)):
-        yield from judge_disk(code, folder, hardware.describe_storage(folder), probe_write(folder))
+        yield from judge_disk(code, folder, hardware.describe_storage(folder), write_problem(folder))
 
 
-def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], bytes_per_s: float | str) -> Iterator[Finding]:
+def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], problem: str | None) -> Iterator[Finding]:
     """Yield the finding for a folder; only run_disk needs space for checkpoints, cache_disk does not.
 
-    From the results of `hardware.describe_storage` and `probe_write`.
+    From the results of `hardware.describe_storage` and `write_problem`.
     """
     title, line = "cache", "export PARATUNE_CACHE=FOLDER"
     if code == "run_disk":
         title, line = "run folder", "run.folder: FOLDER"
     remedy = "a writable folder with more space"
-    if isinstance(bytes_per_s, str):
-        fact = f"{title} {folder} cannot be written: {bytes_per_s}"
+    if problem is not None:
+        fact = f"{title} {folder} cannot be written: {problem}"
         yield Finding(code, "problem", fact, "Every run needs it.", remedy, line=line)
         return
     level: Level = "warning"
@@ -248,28 +178,21 @@ def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], bytes_per_s:
         why = "Three checkpoints of a BERT-base (1.3 GB each) and the model need 4.4 GB."
     elif storage["kind"] == "memory":
         why = "Its files use memory, and are lost at the next start."
-    elif bytes_per_s < SLOW_DISK_BYTES_PER_S and code == "run_disk":
-        why = f"A checkpoint of a BERT-base (1.3 GB) takes {1.3e9 / bytes_per_s:.0f} s to write."
     if why:
         kind = storage["kind"] or storage["filesystem"] or "storage of unknown kind"
-        speed = format_number(bytes_per_s / 1e6, 2)
-        fact = f"{title} {folder}: {format_bytes(free)} free on {kind}, writes {speed} MB/s"
-        yield Finding(code, level, fact, why, remedy, line=line)
+        yield Finding(code, level, f"{title} {folder}: {format_bytes(free)} free on {kind}", why, remedy, line=line)
 
 
-def probe_write(folder: Path, num_bytes: int = PROBE_BYTES) -> float | str:
-    """Return the bytes per second of writing and syncing a file in the folder (or its nearest parent), or the error.
+def write_problem(folder: Path) -> str | None:
+    """Return why a file in the folder (or its nearest parent) cannot be written; None if it can.
 
-    The file has no name, so that nothing remains.
+    Nothing remains: the file has no name. A check of permissions does not find a full or read-only disk.
     """
-    chunk = os.urandom(MIB)
     try:
         with tempfile.TemporaryFile(dir=hardware.nearest_existing(folder)) as file:
-            start = time.perf_counter()
-            for _ in range(num_bytes // MIB):
-                file.write(chunk)
+            file.write(b"?")
             file.flush()
             os.fsync(file.fileno())
-            return num_bytes / (time.perf_counter() - start)
     except OSError as error:
         return error.strerror or str(error)
+    return None

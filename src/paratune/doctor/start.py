@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from paratune.base.units import format_bytes, format_number
 from paratune.doctor.facts import Finding, Level, QueuedRun
@@ -148,39 +147,23 @@ def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
     yield setup.finding("run_folder_local", level, fact, why, "run.folder: FOLDER_THAT_ALL_NODES_SHARE")
 
 
-@dataclass(frozen=True)
-class Build:
-    """A build of torch, from one folder of wheels."""
-
-    name: str
-    """Name of the folder, such as cu130."""
-    cuda: int
-    """Major version of CUDA; a driver for this or a later version runs the build."""
-    archs: tuple[str, ...]
-    """Architectures with kernels, by the names of torch."""
-    last_torch: str | None = None
-    """Last version of torch with this build; None for the current one."""
-
-    @property
-    def install(self) -> str:
-        """Return the command that replaces another build of the same version."""
-        torch = "torch" if self.last_torch is None else f"'torch=={self.last_torch}.*'"
-        return f"pip install --force-reinstall {torch} --index-url https://download.pytorch.org/whl/{self.name}"
+BUILDS = {
+    "cu130": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120"),  # sm_110 on aarch64
+    "cu126": ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    "cu128": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+}
+"""Builds of torch in order of preference: name of the folder of wheels -> architectures with kernels, by the names of
+torch. A driver for the major version of CUDA in the name, or for a later one, runs the build. The first two exist for
+torch 2.11 to 2.14, cu128 only for 2.11 of these (CUDA support matrix in PyTorch's RELEASE.md; pytorch#175253 for 2.11,
+pytorch#182849 for 2.12)."""
+OLD_BUILD = "cu128"
+NEWEST_CUDA = 13
 
 
-BUILDS = (
-    Build(
-        "cu130",
-        13,
-        # sm_110 only on aarch64.
-        ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120"),
-    ),
-    Build("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
-    Build("cu128", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"), last_torch="2.11"),
-)
-"""In order of preference. The first two exist for torch 2.11 to 2.14, cu128 only for 2.11 of these (CUDA
-support matrix in PyTorch's RELEASE.md; pytorch#175253 for 2.11, pytorch#182849 for 2.12)."""
-NEWEST_CUDA = max(build.cuda for build in BUILDS)
+def install_line(build: str) -> str:
+    """Return the command that replaces another build of the same version."""
+    torch = "'torch==2.11.*'" if build == OLD_BUILD else "torch"
+    return f"pip install --force-reinstall {torch} --index-url https://download.pytorch.org/whl/{build}"
 
 
 def has_kernels(archs: Collection[str], number: int) -> bool:
@@ -193,15 +176,15 @@ def has_kernels(archs: Collection[str], number: int) -> bool:
     )
 
 
-def build_for(cuda: int, numbers: Sequence[int]) -> Build | None:
+def build_for(cuda: int, numbers: Sequence[int]) -> str | None:
     """Return the build that runs on the largest number of GPUs; None if no build runs on any.
 
     Args:
         cuda: Major version that the driver supports.
         numbers: Architectures of the GPUs, such as 86; empty if unknown.
     """
-    fitting = [build for build in BUILDS if build.cuda <= cuda]
-    served = {build: sum(has_kernels(build.archs, number) for number in numbers) for build in fitting}
+    fitting = [build for build in BUILDS if int(build[2:4]) <= cuda]
+    served = {build: sum(has_kernels(BUILDS[build], number) for number in numbers) for build in fitting}
     best = max(fitting, key=served.__getitem__, default=None)
     return best if best is not None and (served[best] or not numbers) else None
 
@@ -232,12 +215,12 @@ def _repair(setup: QueuedRun) -> tuple[str, str, str]:
     kinds = ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
     if best is None:
         return f"another GPU: no build of torch has kernels for {kinds}", "torch", ""
-    if not all(has_kernels(best.archs, number) for number in numbers):
+    if not all(has_kernels(BUILDS[best], number) for number in numbers):
         return f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", "torch", ""
-    later = f"a newer driver, because this one supports CUDA {driver}, and then {best.install}"
+    later = f"a newer driver, because this one supports CUDA {driver}, and then {install_line(best)}"
     if current is None:
         return later, "torch", ""
-    return f"or {later}" if current.last_torch else "", "torch", current.install
+    return f"or {later}" if current == OLD_BUILD else "", "torch", install_line(current)
 
 
 def _archs(setup: QueuedRun) -> list[int]:

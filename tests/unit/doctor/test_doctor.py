@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -247,73 +246,27 @@ def test_several_gpus_need_nccl(machine, monkeypatch):
     assert levels(checks.check_distributed(machine)) == [("gloo", "problem")]
 
 
-@pytest.mark.parametrize(
-    ("addresses", "message"),
-    [
-        ([], "node7, does not resolve"),
-        (["192.0.2.1"], "192.0.2.1, which is not this machine"),  # RFC 5737: never anyone's own
-        (["192.0.2.1", "127.0.0.1"], None),
-    ],
-)
-def test_the_host_name_must_resolve_to_this_machine(machine, monkeypatch, addresses, message):
-    monkeypatch.setattr(checks, "resolve", lambda _name: addresses)
-    findings = list(checks.check_hostname(machine))
-    assert levels(findings) == ([] if message is None else [("hostname", "warning")])
-    assert message is None or message in findings[0].fact
-
-
-def test_resolving_a_name_has_a_timeout(monkeypatch):
-    is_over = threading.Event()
-
-    def slow(*_arguments):
-        is_over.wait()  # were it waited for, this test would not end
-        return [(0, 0, 0, "", ("10.0.0.7", 0))]
-
-    monkeypatch.setattr(checks.socket, "getaddrinfo", slow)
-    assert checks.resolve("node7", timeout_s=0.05) == []
-    is_over.set()
-
-
-def test_a_name_that_does_not_resolve_has_no_address(monkeypatch):
-    def fail(*_arguments):
-        raise checks.socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(checks.socket, "getaddrinfo", fail)
-    assert checks.resolve("node7") == []
-
-
-def test_a_blocked_loopback_is_a_problem(machine, monkeypatch):
-    assert levels(checks.check_loopback(machine)) == []
-
-    def refuse(*_arguments, **_options):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(checks.socket, "create_server", refuse)
-    assert levels(checks.check_loopback(machine)) == [("loopback", "problem")]
-
-
 # ---- storage
 
 ROOMY = {"filesystem": "ext4", "kind": "ssd", "free_bytes": 2**40, "total_bytes": 2**41}
 
 
 @pytest.mark.parametrize(
-    ("code", "facts", "bytes_per_s", "level", "message"),
+    ("code", "facts", "problem", "level", "message"),
     [
-        ("run_disk", {}, 500e6, None, ""),
-        ("run_disk", {"free_bytes": 2**29}, 500e6, "problem", "512 MiB free"),
-        ("run_disk", {"free_bytes": 2**32}, 500e6, "warning", "4 GiB free"),
-        ("run_disk", {"kind": "memory"}, 500e6, "warning", "on memory"),
-        ("run_disk", {"kind": None}, 5e6, "warning", "on ext4"),
-        ("run_disk", {}, 5e6, "warning", "writes 5 MB/s"),
+        ("run_disk", {}, None, None, ""),
+        ("run_disk", {"free_bytes": 2**29}, None, "problem", "512 MiB free"),
+        ("run_disk", {"free_bytes": 2**32}, None, "warning", "4 GiB free"),
+        ("run_disk", {"kind": "memory"}, None, "warning", "on memory"),
+        ("run_disk", {"kind": None, "free_bytes": 2**32}, None, "warning", "on ext4"),
         ("run_disk", {}, "Read-only file system", "problem", "cannot be written: Read-only file system"),
-        ("cache_disk", {"free_bytes": 2**32}, 5e6, None, ""),
-        ("cache_disk", {"free_bytes": 2**29}, 500e6, "problem", "512 MiB free"),
-        ("run_disk", {"free_bytes": None}, 5e6, "warning", "n/a free"),
+        ("cache_disk", {"free_bytes": 2**32}, None, None, ""),
+        ("cache_disk", {"free_bytes": 2**29}, None, "problem", "512 MiB free"),
+        ("run_disk", {"free_bytes": None, "kind": "memory"}, None, "warning", "n/a free"),
     ],
 )
-def test_disks(code, facts, bytes_per_s, level, message):
-    findings = list(checks.judge_disk(code, Path("/data/x"), {**ROOMY, **facts}, bytes_per_s))
+def test_disks(code, facts, problem, level, message):
+    findings = list(checks.judge_disk(code, Path("/data/x"), {**ROOMY, **facts}, problem))
     assert levels(findings) == ([] if level is None else [(code, level)])
     for finding in findings:
         assert message in finding.fact
@@ -321,18 +274,12 @@ def test_disks(code, facts, bytes_per_s, level, message):
         assert finding.remedy
 
 
-def test_a_slow_disk_gives_the_time_of_a_checkpoint():
-    # 1.3e9 bytes at 5e6 a second.
-    (finding,) = checks.judge_disk("run_disk", Path("x"), ROOMY, 5e6)
-    assert "260 s" in finding.why
-
-
 def test_the_disk_probe_leaves_no_file_and_returns_its_error(tmp_path, monkeypatch):
-    assert checks.probe_write(tmp_path / "not" / "there", 2**20) > 0
+    assert checks.write_problem(tmp_path / "not" / "there") is None
     assert list(tmp_path.iterdir()) == []
 
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert checks.probe_write(tmp_path, 2**20) == "No space left on device"
+    assert checks.write_problem(tmp_path) == "No space left on device"
