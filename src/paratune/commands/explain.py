@@ -32,9 +32,6 @@ def explain(
     out: Path | None = None,
     method: Sequence[Method] = (),
     target: str | None = None,
-    steps: int = 50,
-    max_evals: int = 500,
-    seed: int = 0,
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
@@ -51,16 +48,12 @@ def explain(
         out: folder for a page and report.json
         method: method to use, the one that colours the text first; may be repeated; default all
         target: class whose log-odds are explained; default the predicted one
-        steps: steps of integrated gradients, doubled up to 8 times as many while their sum is not complete
-        max_evals: outputs that Shapley values may compute for a row
-        seed: determines the random orders of words
     """
     from paratune.data.read import read_table
     from paratune.reports.output import MARKER, PAGE, check_folder
 
     numbers = parse_rows(rows)
-    for option, value, least in (("--batch-size", batch_size, 1), ("--steps", steps, 2), ("--max-evals", max_evals, 4)):
-        require_at_least(option, value, least)
+    require_at_least("--batch-size", batch_size)
     set_up_logging(speaks=True)
     respect_quota()
     if out is not None:
@@ -70,27 +63,13 @@ def explain(
         table = read_table(input)
         check_model(model, run_code=run_code)
         with collector_off_for_imports():
-            from paratune.explain.explain import (
-                METHODS,
-                ExplainOptions,
-                explain_rows,
-                require_explainable,
-                select_rows,
-            )
+            from paratune.explain.explain import METHODS, explain_rows, require_explainable, select_rows
             from paratune.explain.outputs import prepare
             from paratune.explain.page import Explained, as_dict, write_explanations
             from paratune.infer.trained import NamedColumns, load_trained
 
-    options = ExplainOptions(
-        methods=tuple(dict.fromkeys(method)) or tuple(METHODS),
-        target=target,
-        num_steps=steps,
-        max_steps=8 * steps,
-        max_evals=max_evals,
-        batch_size=batch_size,
-        seed=seed,
-    )
-    if options.methods != ("occlusion",):
+    methods = tuple(dict.fromkeys(method)) or tuple(METHODS)
+    if methods != ("occlusion",):
         require_installed("captum", extra="serve")
     chosen = select_rows(table, numbers, input)
     with stdout_for_results():
@@ -99,7 +78,10 @@ def explain(
         split = _with_rows(trained.read(input, chosen, require_labels=False), numbers)
         prepare(trained)
         with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
-            found = explain_rows(trained, split, options, lambda done, total: bar.update(done))
+            found = explain_rows(
+                trained, split, methods=methods, target=target, batch_size=batch_size,
+                on_row=lambda done, total: bar.update(done),
+            )  # fmt: skip
     explained = Explained(model, input, tuple(found), trained.not_better)
     files = () if out is None else write_explanations(out, explained)
     if json:

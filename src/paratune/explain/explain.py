@@ -24,24 +24,12 @@ METHODS = {
 }
 """Methods with their names for readers."""
 EXPLAINED_KINDS = ("classification", "multi_label", "ordinal", "regression")
-
-
-@dataclass(frozen=True)
-class ExplainOptions:
-    """Options of an explanation."""
-
-    methods: tuple[str, ...] = tuple(METHODS)
-    """Keys of `METHODS`, the one that colours the text first."""
-    target: str | None = None
-    """Class to explain; None: the predicted one."""
-    num_steps: int = 50
-    """First number of steps of integrated gradients."""
-    max_steps: int = 400
-    max_evals: int = 500
-    """Most outputs that Shapley values may compute for a row."""
-    batch_size: int = 32
-    seed: int = 0
-    """Determines the random orders of Shapley values and of `measure`."""
+NUM_STEPS, MAX_STEPS = 50, 400
+"""First and largest number of steps of integrated gradients."""
+MAX_EVALS = 500
+"""Most outputs that Shapley values may compute for a row."""
+SEED = 0
+"""Determines the random orders of Shapley values and of `measure`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,43 +106,48 @@ def require_explainable(trained: TrainedModel, name: str) -> None:
 def explain_rows(
     trained: TrainedModel,
     split: Split,
-    options: ExplainOptions,
+    *,
+    methods: Sequence[str] = tuple(METHODS),
+    target: str | None = None,
+    batch_size: int = 32,
     on_row: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[RowExplanation]:
     """Return the explanation of each row of a split.
 
     Args:
         trained: The model, prepared by `outputs.prepare`.
+        methods: Keys of `METHODS`, the one that colours the text first.
+        target: Class to explain; None: the predicted one.
         on_row: Called with the number of rows done, and of all rows.
 
     Raises:
-        ConfigError: `options.target` is not a class, or the tokenizer is slow.
+        ConfigError: `target` is not a class, or the tokenizer is slow.
         DataError: A row has no word that the model reads.
     """
-    outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
+    outputs = trained.apply(split, batch_size, lambda done, total: None).outputs
     columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)
     predicted = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in columns["prediction"]]
-    targets = [explained_output(trained, index, options.target) for index in outputs.argmax(axis=1).tolist()]
+    targets = [explained_output(trained, index, target) for index in outputs.argmax(axis=1).tolist()]
     rows = read_rows(trained, split)
     explained = []
     for number, row in enumerate(rows):
         if not row.words:
             message = f"{split.source}: row {row.row} has no word that the model reads"
             raise DataError(message, code="explain.no_words", source=split.source, row=row.row)
-        output = RowOutput(trained, row, targets[number], options.batch_size)
-        explained.append(_explain(output, predicted[number], options))
+        output = RowOutput(trained, row, targets[number], batch_size)
+        explained.append(_explain(output, predicted[number], methods))
         on_row(number + 1, len(rows))
     return explained
 
 
-def _explain(output: RowOutput, predicted: str, options: ExplainOptions) -> RowExplanation:
+def _explain(output: RowOutput, predicted: str, methods: Sequence[str]) -> RowExplanation:
     width = len(output.row.words)
     compute: dict[str, Callable[[], Floats]] = {
-        "integrated_gradients": lambda: integrated_gradients(output, options.num_steps, options.max_steps),
+        "integrated_gradients": lambda: integrated_gradients(output, NUM_STEPS, MAX_STEPS),
         "occlusion": lambda: occlusion(output, np.arange(width)),
-        "shapley": lambda: shapley(output, options.max_evals, options.seed),
+        "shapley": lambda: shapley(output, MAX_EVALS, SEED),
     }
-    effects = {method: compute[method]() for method in options.methods}
+    effects = {method: compute[method]() for method in methods}
     value, hidden_value = output.values(np.asarray([[True] * width, [False] * width])).tolist()
     attention = None
     if (matrix := output.attention()) is not None:
@@ -169,6 +162,6 @@ def _explain(output: RowOutput, predicted: str, options: ExplainOptions) -> RowE
         effects=effects,
         sentences=occlusion(output, output.row.sentences),
         attention=attention,
-        faithfulness=measure(output, effects, options.seed),
+        faithfulness=measure(output, effects, SEED),
         replacement=output.replacement,
     )

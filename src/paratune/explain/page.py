@@ -9,7 +9,7 @@ import numpy as np
 
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.explain.effects import AS_CHANCE, MAX_P
+from paratune.explain.effects import AS_CHANCE
 from paratune.explain.explain import METHODS, RowExplanation
 from paratune.explain.outputs import Floats
 from paratune.explain.rows import TokenRow
@@ -18,7 +18,7 @@ from paratune.reports.document import MarkedText, MarkedWord, Notice, Part, Repo
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.output import write_page
 from paratune.reports.page.document import made_by
-from paratune.reports.tables.table import Table, TableCell, make_table, number_cell
+from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.reports.text import shorten
 
 FULL_COLOUR = 10
@@ -116,9 +116,9 @@ def marked_text(found: RowExplanation, method: str, *, is_closed: bool = False) 
 
 def _details(found: RowExplanation, key: str) -> Iterator[Part]:
     for method in list(found.effects)[1:]:
+        yield _verdict(found, method)
         if found.holds(method).any():
             yield marked_text(found, method, is_closed=True)
-    yield _methods_table(f"{key}-methods", found)
     if len(found.sentences) > 1:
         yield _sentences_table(f"{key}-sentences", found)
     if found.attention is not None:
@@ -139,30 +139,6 @@ def _sentences_table(key: str, found: RowExplanation) -> Table:
         f"{len(effects)} are shown: effects from {smallest:.2g}, the {_MOST_SENTENCES} largest at most."
     )
     return make_table(key, "Effect of each sentence", ("Sentence", "Text", "Effect"), lines, 2, notes=(note,))
-
-
-def _methods_table(key: str, found: RowExplanation) -> Table:
-    """Return completeness and faithfulness of the methods."""
-    measured = found.faithfulness
-    lines = [
-        (
-            METHODS[method],
-            measured.verdict(method) or "holds",
-            number_cell(found.gap(method), "+.1e"),
-            TableCell(signed(gain), gain),
-            number_cell(measured.p_value(method), ".3f"),
-        )
-        for method, gain in measured.gains.items()
-    ]
-    notes = [
-        "Gap of the sum: sum of the effects minus (output minus output with all words hidden); only integrated "
-        "gradients and Shapley values promise 0.",
-        "Gain: mean output while words are shown, those with the highest effects first, minus that while they are "
-        f"hidden. p: share of {measured.num_orders} orders of the words, this one included, with at least this gain; "
-        f"up to {MAX_P:g} the effects hold, if the gain is at least {measured.smallest:.2g}.",
-    ]
-    header = ("Method", "Verdict", "Gap of the sum", "Gain", "p")
-    return make_table(key, "Completeness and faithfulness", header, lines, 2, notes=notes)
 
 
 def attention_map(key: str, row: TokenRow, matrix: Floats) -> Drawing:
