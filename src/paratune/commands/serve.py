@@ -19,9 +19,6 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8765,
     token_file: Path | None = None,
-    max_wait_ms: int = 5,
-    max_tokens: int = 2048,
-    max_queue: int = 256,
     rate: int = 50,
     text: TextColumn = None,
     text_pair: PairColumn = None,
@@ -36,19 +33,13 @@ def serve(
         host: address to listen on; every address that other machines reach needs a token
         port: port to listen on; 0 takes a free one
         token_file: file with the token that requests need; else the variable PARATUNE_SERVE_TOKEN
-        max_wait_ms: milliseconds that a row waits for others of its batch
-        max_tokens: most tokens of a batch
-        max_queue: most rows in the queue
         rate: requests per second of a client, with a burst of twice as many
     """
     from paratune.serving.access import ServingLimits, read_token, require_token
 
     if not 0 <= port <= 65535:
         raise option_error("--port", port, "use 0 to 65535", code="cli.out_of_range")
-    require_at_least("--max-wait-ms", max_wait_ms, 0)
-    for option, value in (("--max-tokens", max_tokens), ("--max-queue", max_queue), ("--rate", rate)):
-        require_at_least(option, value)
-    limits = ServingLimits(max_wait_s=max_wait_ms / 1000, max_tokens=max_tokens, max_queue=max_queue, rate_per_s=rate)
+    require_at_least("--rate", rate)
     token = read_token(token_file)
     require_token(host, token)
     for module in ("fastapi", "uvicorn"):
@@ -70,7 +61,7 @@ def serve(
             why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
             message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
             raise ConfigError(message, code="serve.task", target=run, kind=trained.task.kind)
-    service = Service(trained, limits)
+    service = Service(trained, ServingLimits(rate_per_s=rate))
     write_line = partial(print, end="", flush=True)
     app = make_app(service, listens_on=host, token=token, write_line=lambda line: write_line(f"{line}\n"))
     address = f"[{host}]" if ":" in host else host
