@@ -14,7 +14,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_bytes
 from paratune.commands.options import Json, Overrides, check_output
 from paratune.config.own_code import imported_code
-from paratune.console import Display, print_json, set_up_logging, stdout_for_results
+from paratune.console import print_json, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError
 from paratune.hub.bundle import Manifest, hash_file, read_manifest, unpack, write_bundle
 
@@ -50,8 +50,7 @@ def bundle(
         add_data(contents, loaded, scratch)
         packed = tuple(hash_file(contents.files[name], name) for name in sorted(contents.files))
         manifest = Manifest(loaded.values, contents.paths, packed, contents.sources, hardware.package_versions())
-        with Display(speaks=True).bar("write", 1) as bar:
-            write_bundle(out, manifest, contents.files, lambda done, total: bar.update(done, total=total))
+        write_bundle(out, manifest, contents.files)
     if json:
         print_json({"bundle": str(out), "left_out": contents.left_out, **asdict(manifest)})
         return EXIT_OK
@@ -78,14 +77,13 @@ def unbundle(
     set_up_logging(speaks=True)
     _refuse_code(read_manifest(file).config, file, run_code=run_code)  # before a file is unpacked
     code: list[str] = []
-    with Display(speaks=True).bar("unpack", 1) as bar:
 
-        def complete(manifest: Manifest, unpacked: Path) -> None:
-            # Again as training reads it: with the paths of the manifest, and with files that it extends.
-            written = write_configuration(manifest, unpacked, folder.resolve(), file)
-            code.extend(_refuse_code(written.values, file, run_code=run_code))
+    def complete(manifest: Manifest, unpacked: Path) -> None:
+        # Again as training reads it: with the paths of the manifest, and with files that it extends.
+        written = write_configuration(manifest, unpacked, folder.resolve(), file)
+        code.extend(_refuse_code(written.values, file, run_code=run_code))
 
-        manifest = unpack(file, folder, lambda done, total: bar.update(done, total=total), complete)
+    manifest = unpack(file, folder, complete)
     config_file = folder / CONFIG_FILE
     if json:
         print_json({"config": str(config_file), "num_files": len(manifest.files), "sources": dict(manifest.sources)})

@@ -27,8 +27,6 @@ _CHUNK_BYTES = 4 * MIB
 MAX_NAME = 100
 """Maximum bytes of a name, the limit of the oldest tar format."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
-OnProgress = Callable[[int, int], None]
-"""Takes the bytes done, and all bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,6 @@ class Manifest:
     """Versions of packages on the machine that made the bundle."""
     schema_version: Literal[1] = 1
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(packed.num_bytes for packed in self.files)
-
 
 def name_problem(name: str) -> str | None:
     """Return why a name is not allowed in a bundle; None if it is."""
@@ -80,9 +74,7 @@ def hash_file(path: Path, name: str) -> BundledFile:
         return BundledFile(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def write_bundle(
-    path: Path, manifest: Manifest, files: Mapping[str, Path], on_progress: OnProgress = lambda *_: None
-) -> None:
+def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> None:
     """Write a bundle; the file is complete or absent.
 
     Args:
@@ -91,7 +83,6 @@ def write_bundle(
     Raises:
         DataError: The disk is full or not writable, or a file has changed.
     """
-    done = 0
     try:
         with (
             replace_file(path) as temporary,
@@ -103,8 +94,6 @@ def write_bundle(
             for packed in manifest.files:
                 with files[packed.name].open("rb") as file:
                     tar.addfile(_header(packed.name, packed.num_bytes), file)
-                done += packed.num_bytes
-                on_progress(done, manifest.num_bytes)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"{path} cannot be written: {reason}; partial files were deleted"
@@ -130,7 +119,6 @@ def read_manifest(path: Path) -> Manifest:
 def unpack(
     path: Path,
     folder: Path,
-    on_progress: OnProgress = lambda *_: None,
     complete: Callable[[Manifest, Path], None] = lambda *_: None,
 ) -> Manifest:
     """Unpack a bundle into a new folder, completely or not at all, and check all hashes.
@@ -155,7 +143,7 @@ def unpack(
             folder=folder,
         )
         with failed, replace_folder(folder, is_new=True) as aside:
-            _write_files(file, manifest, path, aside, on_progress)
+            _write_files(file, manifest, path, aside)
             complete(manifest, aside)
     return manifest
 
@@ -218,8 +206,7 @@ def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
     return DataError(f"{path} {problem}; nothing was unpacked", code="bundle.unsafe", path=path, **facts)
 
 
-def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on_progress: OnProgress) -> None:
-    done = 0
+def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path) -> None:
     for packed in manifest.files:
         info = _next_header(file, path)
         if (info.name, info.size) != (packed.name, packed.num_bytes):
@@ -231,8 +218,6 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on
         if _copy(file, target, info.size) != packed.sha256:
             message = f"{path}: {packed.name} is damaged: its SHA-256 differs from the manifest; copy the bundle again"
             raise DataError(message, code="bundle.damaged", path=path, name=packed.name)
-        done += packed.num_bytes
-        on_progress(done, manifest.num_bytes)
     if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
         raise _unsafe(path, "contains files that its manifest does not list")
 

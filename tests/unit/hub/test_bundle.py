@@ -54,8 +54,7 @@ def nothing_is_left(tmp_path):
 
 
 def test_a_bundle_unpacks_to_the_same_files(tmp_path, bundle, files):
-    received = []
-    manifest = unpack(bundle, tmp_path / "out", lambda done, total: received.append((done, total)))
+    manifest = unpack(bundle, tmp_path / "out")
     for name, path in files.items():
         assert (tmp_path / "out" / name).read_bytes() == path.read_bytes()
     assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
@@ -63,7 +62,6 @@ def test_a_bundle_unpacks_to_the_same_files(tmp_path, bundle, files):
         "empty.txt",
         "t.csv",
     ]
-    assert received[-1] == (4002, 4002)
     assert read_manifest(bundle) == manifest
     assert manifest.files[0].sha256 == hashlib.sha256(b"{}").hexdigest()
     # Any tar reads it, and the same files give the same bundle.
@@ -174,11 +172,9 @@ def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monke
         return packed[0].sha256
 
     monkeypatch.setattr(archive, "_copy", copy_but_the_large)
-    received = []
-    unpack(path, tmp_path / "out", lambda done, whole: received.append((done, whole)))
+    unpack(path, tmp_path / "out")
     assert (tmp_path / "out" / packed[0].name).stat().st_size == OVER_8_GIB
     assert (tmp_path / "out" / packed[1].name).read_bytes() == b'{"a": 1}'
-    assert received == [(OVER_8_GIB, OVER_8_GIB + 8), (OVER_8_GIB + 8, OVER_8_GIB + 8)]
 
 
 def test_manifests_that_are_made_to_hurt(tmp_path):
