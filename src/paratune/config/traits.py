@@ -215,14 +215,12 @@ _ALL_TRAITS = (
 TRAITS: dict[str, Traits] = {traits.kind: traits for traits in _ALL_TRAITS}
 """Traits by kind; the user's own strategies have them as the class attribute `traits`."""
 
-_OFFLOADED = {  # phases with states on the host
-    kind: {
-        "forward": f"{TRAITS[kind].phases['forward']}, after a copy of the shards from the host",
-        "backward": f"{TRAITS[kind].phases['backward']}, with copies of shards and gradients from and to the host",
-        "optimizer": f"{_SHARDED_STEP}, all on the host",
-    }
-    for kind in ("zero2", "zero3", "hsdp")
+_OFFLOADED = {
+    "forward": ", after a copy of the shards from the host",
+    "backward": ", with copies of shards and gradients from and to the host",
+    "optimizer": ", all on the host",
 }
+"""What offloading adds to the content of phases."""
 
 
 def strategy_traits(kind: str, options: Mapping[str, Any]) -> Traits | None:
@@ -240,8 +238,8 @@ def strategy_traits(kind: str, options: Mapping[str, Any]) -> Traits | None:
             micro_batch_multiple=stages if is_interleaved else 1,
             stages_per_rank=(options.get("chunks") or 2) if is_interleaved else 1,
         )
-    if traits and kind in _OFFLOADED and options.get("cpu_offload"):
-        phases = {**traits.phases, **_OFFLOADED[kind]}
+    if traits and options.get("cpu_offload"):
+        phases = {phase: text + _OFFLOADED.get(phase, "") for phase, text in traits.phases.items()}
         traits = replace(traits, states_on="cpu", needs_accelerator=True, offload_option=None, phases=phases)
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]

@@ -7,14 +7,6 @@ from paratune.hardware.system_files import read_text
 
 NONE = "none"
 _ROOT = Path("/")
-_IN_CGROUP = {
-    "kubepods": "kubernetes",
-    "docker": "docker",
-    "libpod": "podman",
-    "lxc": "lxc",
-    "containerd": "containerd",
-}
-"""Kinds of containers by a part of the control group's path."""
 
 
 def describe_virtualisation(root: Path = _ROOT) -> dict[str, str | None]:
@@ -50,15 +42,11 @@ def _container(root: Path) -> str | None:
         return "apptainer"
     if container := (read_text(root / "run" / "systemd" / "container") or "").strip():
         return container
-    groups, mounts = (read_text(root / "proc" / "self" / name) for name in ("cgroup", "mountinfo"))
+    mounts = read_text(root / "proc" / "self" / "mountinfo")
     if "/kubelet/pods/" in (mounts or ""):  # Kubernetes mounts /etc/hosts from there
         return "kubernetes"
-    for part, name in _IN_CGROUP.items():
-        if part in (groups or ""):
-            return name
     for file, name in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
         if (root / file).exists():
             return name
     # An overlay as root is a container, or a machine without disks.
-    is_layered = re.search(r"^\S+ \S+ \S+ \S+ / .* - overlay ", mounts or "", re.MULTILINE)
-    return None if groups is None or mounts is None or is_layered else NONE
+    return None if mounts is None or re.search(r"^\S+ \S+ \S+ \S+ / .* - overlay ", mounts, re.MULTILINE) else NONE
