@@ -1,6 +1,5 @@
 """`paratune watch`: shows the progress of running runs in a terminal."""
 
-import math
 import signal
 import sys
 import time
@@ -19,23 +18,20 @@ if TYPE_CHECKING:
     from paratune.watch.board import Board, BoardView
 
 DEFAULT_FOLDER = Path("runs")
-MIN_INTERVAL_S = 0.1
+INTERVAL_S = 2.0
+"""Seconds between two updates."""
 PAUSE_FACTOR = 4
 """The pause after an update is at least this many times its duration, which limits the load of a slow disk."""
 
 
-def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = False) -> int:
+def watch(*paths: Path, once: bool = False, json: Json = False) -> int:
     """Show the progress, loss, speed, memory and remaining time of runs and matrices.
 
     PATHS are runs, matrices or folders of them; default: the running ones below runs/. Only records are read.
 
     Args:
         once: print one view and exit; the default without a terminal
-        interval: seconds between two updates
     """
-    if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):
-        message = f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds"
-        raise ConfigError(message, code="cli.out_of_range", option="--interval", value=interval)
     from paratune.watch.board import Board
     from paratune.watch.screen import Screen
 
@@ -50,11 +46,11 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
     if once or not console.is_terminal or console.is_dumb_terminal:
         console.print(Screen(board.look()))
         return EXIT_OK
-    _live(board, console, interval)
+    _live(board, console)
     return EXIT_OK
 
 
-def _live(board: "Board", console: Console, interval: float) -> None:
+def _live(board: "Board", console: Console) -> None:
     """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
     from paratune.watch.screen import Screen
 
@@ -70,7 +66,7 @@ def _live(board: "Board", console: Console, interval: float) -> None:
                 live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)
                 if view.is_finished:
                     break
-                time.sleep(max(interval, PAUSE_FACTOR * duration_s))
+                time.sleep(max(INTERVAL_S, PAUSE_FACTOR * duration_s))
     except KeyboardInterrupt:  # ends the view; the runs continue
         pass
     if view is not None:

@@ -27,7 +27,7 @@ CODE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 
 
 def watch(*paths: Path, once: bool = True, as_json: bool = False) -> int:
-    return run_watch(*paths, once=once, interval=1.0, json=as_json)
+    return run_watch(*paths, once=once, json=as_json)
 
 
 def fresh(folder: Path) -> Path:
@@ -70,9 +70,6 @@ def test_without_paths_it_looks_below_runs(tmp_path: Path, monkeypatch: pytest.M
 def test_bad_input_is_named(tmp_path: Path):
     with raises_code("run.not_found", "nowhere"):
         watch(tmp_path / "nowhere")
-    for interval in (0.0, -1.0, float("nan"), float("inf")):
-        with raises_code("cli.out_of_range", option="--interval"):
-            run_watch(tmp_path, once=True, interval=interval)
 
 
 class Terminal:
@@ -136,7 +133,7 @@ LEAVES_THE_SCREEN = "\x1b[?1049l"
 def test_the_live_view_follows_a_run_to_its_end(tmp_path: Path):
     folder = fresh(tmp_path / "r")
     with held(folder):
-        terminal = Terminal(str(folder), "--interval", "0.2")
+        terminal = Terminal(str(folder))
         terminal.wait_for("step 11 of 100")
         log(folder, step(12, time=time.time()), event("begin", doing="evaluating", time=time.time()))
         terminal.wait_for("step 12 of 100")
@@ -151,10 +148,10 @@ def test_the_live_view_follows_a_run_to_its_end(tmp_path: Path):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_OK), (signal.SIGTERM, 143)])
 def test_a_signal_ends_watch_and_restores_the_screen(tmp_path: Path, number: int, code: int):
-    terminal = Terminal(str(tmp_path), "--interval", "0.2")
+    terminal = Terminal(str(tmp_path))
     terminal.wait_for("nothing is running")
     shutil.rmtree(tmp_path)  # a watched folder may vanish
-    terminal.read(0.6)
+    terminal.read(2.6)
     terminal.process.send_signal(number)
     assert terminal.end() == code
     assert LEAVES_THE_SCREEN in terminal.text
