@@ -144,8 +144,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
     """Return the machine that is planned: the named one, the one of the measured runs, or this one.
 
     Raises:
-        ConfigError: There is no such machine, the configuration asks for the CPU of a machine with a GPU, or another
-            machine was measured.
+        ConfigError: There is no such machine, or another machine was measured.
     """
     from paratune.api.plan_inputs import machine_of_run
     from paratune.planning.constants import NETWORK_SHARE, Bounded
@@ -157,13 +156,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
     elif ran_on:
         machine = ran_on[0]
     else:
-        machine = this_machine()
-        if machine.is_cuda and loaded.config.device == "cpu":
-            message = (
-                "device: cpu in the configuration, and this machine has a GPU; name a machine: --device KEY, or "
-                "set --set device=auto"
-            )
-            raise ConfigError(message, code="device.conflict", key="device")
+        machine = this_machine(on_cpu=loaded.config.device == "cpu")
     others = [other.description for other in ran_on if not other.is_same_kind(machine)]
     if others:
         devices = [machine.description, others[0]]

@@ -77,11 +77,11 @@ def find_machine(name: str) -> Machine:
     return _machine_of_device(device, name, device.memory_bytes)
 
 
-def this_machine() -> Machine:
-    """Return the machine that this process runs on: its first GPU, or its CPU."""
+def this_machine(*, on_cpu: bool = False) -> Machine:
+    """Return the machine that this process runs on: its first GPU, or its CPU where it has none, or with `on_cpu`."""
     return machine_of_node(
         {
-            "gpus": describe_gpus(),
+            "gpus": [] if on_cpu else describe_gpus(),
             "cpu_model": hardware.cpu_model(),
             "num_usable_cores": hardware.usable_cores(),
             "ram_bytes": hardware.total_memory_bytes(),

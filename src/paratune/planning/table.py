@@ -96,10 +96,10 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
                 f"Its memory is tight: {format_bytes(best.memory.total)} is expected, and "
                 f"{format_bytes(best.memory.high)} is possible, of {format_bytes(usable)} that programs can use."
             )
-    fitting = [prediction for prediction in predictions if prediction.fits]
+    fits = any(prediction.fits for prediction in predictions)
     if any(prediction.fits is None for prediction in predictions):
         yield "The memory of the device is unknown, so whether it fits is too: name a device (--device)."
-    elif not fitting and predictions:
+    elif predictions and not fits:
         nearest = max(predictions, key=lambda prediction: prediction.room_bytes or 0)
         lacks = f"{format_bytes(-(nearest.room_bytes or 0))} of {format_bytes(nearest.memory.total)}"
         remedies = ["more devices, or larger ones" if all_tried else "--strategies all"]
@@ -108,12 +108,6 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
         if nearest.setup.activation_checkpointing is None:
             remedies.insert(0, "train.activation_checkpointing: 1")
         yield f"Nothing fits. {nearest.label} comes nearest: it lacks {lacks}; try {', '.join(remedies)}."
-    elif fitting:
-        least = min(fitting, key=_effort)
-        yield (
-            f"Smallest that fits: {least.label}, {format_bytes(least.memory.total)} a device and "
-            f"{format_bytes(least.room_bytes)} to spare."
-        )
 
 
 @dataclass(frozen=True)

@@ -107,16 +107,9 @@ def open_socket(host: str, port: int) -> socket.socket:
     """
     failure, remedy = f"cannot listen on {host} port {port}", "choose another --port or --host"
     with os_error_as(LaunchError, failure, remedy, code="serve.port", host=host, port=port):
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            raise
-    return listener
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
 
 
 def run_server(app: ASGIApp, listener: socket.socket, grace_s: int = 30) -> str:

@@ -149,14 +149,10 @@ def test_times_of_step_epoch_and_run() -> None:
 @pytest.mark.usefixtures("simple")
 def test_advice_recommends_and_warns() -> None:
     predictions = predicted()
-    lines = "\n".join(plan_advice(predictions))
+    (line,) = plan_advice(predictions)
     # single 65 ms, ddp 37 and 21 ms: on four devices 84 ms of a device, below twice 65.
     assert recommended(predictions)[0] is find_prediction(predictions, "ddp", 4)
-    assert lines.startswith("Run ddp on 4 devices, fp32, micro-batches of 8: the fastest that fits.")
-    assert (
-        "Smallest that fits: single on 1 device, fp32, micro-batches of 32, 33 GiB a device and 6.5 GiB to spare."
-        in lines
-    )
+    assert line == "Run ddp on 4 devices, fp32, micro-batches of 8: the fastest that fits."
 
 
 @pytest.mark.usefixtures("simple")
@@ -186,8 +182,8 @@ def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
 def test_more_devices_are_not_advised_above_twice_the_cost() -> None:
     predictions = predicted("batch.global=8")  # 17 ms, 13 ms and 9 ms: 17, 26 and 36 ms of a device
     assert recommended(predictions)[0] is find_prediction(predictions, "ddp", 2)
-    lines = "\n".join(plan_advice(predictions))
-    assert "without taking more than 2 times the device-hours of the cheapest" in lines
+    (line,) = plan_advice(predictions)
+    assert "without taking more than 2 times the device-hours of the cheapest" in line
 
 
 def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
