@@ -269,7 +269,7 @@ def make_form(
     with Display(speaks=True).bar("quantize", 1) as bar:
         job = QuantizeJob(
             trained, model, form, checked,
-            batch_size=batch_size, on_batch=lambda part, done, total: bar.update(done, total=total),
+            batch_size=batch_size, on_batch=lambda done, total: bar.update(done, total=total),
         )  # fmt: skip
         record = quantize_model(job, out)
     agreement = record["check"]["agreement"]

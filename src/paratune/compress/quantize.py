@@ -224,15 +224,12 @@ class QuantizeJob:
     check_rows: Split
     """Rows on which outputs and decisions are compared."""
     batch_size: int = 32
-    on_batch: Callable[[str, int, int], None] = lambda part, done, total: None
-    """Called with the part of the work, the number of finished batches, and of all."""
+    on_batch: Callable[[int, int], None] = lambda done, total: None
+    """Called with the number of finished batches, and of all."""
 
-    def outputs(self, trained: TrainedModel, part: str) -> ModelOutputs:
+    def outputs(self, trained: TrainedModel) -> ModelOutputs:
         """Return the outputs of a model for the rows of the check."""
-        on_batch = self.on_batch
-        return compute_outputs(
-            trained, self.check_rows, self.batch_size, lambda done, total: on_batch(part, done, total)
-        )
+        return compute_outputs(trained, self.check_rows, self.batch_size, self.on_batch)
 
 
 def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
@@ -274,7 +271,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
     trained, num_bytes = job.trained, num_weight_bytes(job.trained.model)
     packages = () if job.form == "bf16" else ("onnx", "onnxruntime")
     source = _source(trained, job.target)
-    original = job.outputs(trained, "original")
+    original = job.outputs(trained)
     failure, remedy = f"{plain(out)} could not be written", "free space there and in $TMPDIR, or choose another --out"
     writing = os_error_as(CheckpointError, failure, remedy, code="quantize.not_writable", folder=out)
     with writing, replace_folder(out, is_new=True) as temporary:
@@ -283,7 +280,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         known = _known(trained) | limit | ({} if job.form == "bf16" else {"precision": "fp32", "layout": "padded"})
         # Signed: the code that it names was admitted when the model was loaded.
         write_json(temporary / TASK_FILE, signed_model(temporary, known))
-        smaller = job.outputs(load_trained(str(temporary), NamedColumns(), "cpu"), job.form)
+        smaller = job.outputs(load_trained(str(temporary), NamedColumns(), "cpu"))
         difference = compare(original, smaller, job.check_rows.num_rows)
         if not math.isfinite(difference.max_abs):
             raise ConfigError(
@@ -345,7 +342,7 @@ def _check_export(job: QuantizeJob, folder: Path, original: ModelOutputs) -> Non
     trained = job.trained
     model = TaskModel(OnnxModel(folder, trained.model.hf.config), trained.task.kind, objective=trained.model.objective)
     try:
-        outputs = job.outputs(replace(trained, model=model), "export")
+        outputs = job.outputs(replace(trained, model=model))
     except Exception as error:  # a shape that became a constant; onnxruntime's errors have no common base class
         raise _export_differs(job, f"the file does not take other rows: {error}") from error
     difference = compare(original, outputs, job.check_rows.num_rows)
