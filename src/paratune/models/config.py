@@ -124,7 +124,16 @@ def _check_config(config: Any, name: str, source: str) -> None:
             key="model",
             source=source,
         )
-    _require_decoder_start(config, name)
+    # Such a decoder would fail in the first forward pass.
+    if lacks_decoder_start({"model_type": config.model_type, DECODER_START: getattr(config, DECODER_START, None)}):
+        raise ConfigError(
+            f"model.name: the config.json of {name} ({config.model_type}) has no {DECODER_START}, the first token of "
+            f"the decoder's input; set model.overrides: {{{DECODER_START}: 0}}, the padding token, with which the "
+            "published models of this type were trained",
+            code="model.decoder_start",
+            key="model.overrides",
+            name=name,
+        )
 
 
 def _kernels(config: Any) -> Iterator[str]:
@@ -134,20 +143,6 @@ def _kernels(config: Any) -> Iterator[str]:
         yield attention
     for part in getattr(config, "sub_configs", ()):
         yield from _kernels(getattr(config, part, None))
-
-
-def _require_decoder_start(config: Any, name: str) -> None:
-    """Raise a ConfigError for a decoder without a start token, which would fail in the first forward pass."""
-    values = {"model_type": config.model_type, DECODER_START: getattr(config, DECODER_START, None)}
-    if lacks_decoder_start(values):
-        raise ConfigError(
-            f"model.name: the config.json of {name} ({config.model_type}) has no {DECODER_START}, the first token of "
-            f"the decoder's input; set model.overrides: {{{DECODER_START}: 0}}, the padding token, with which the "
-            "published models of this type were trained",
-            code="model.decoder_start",
-            key="model.overrides",
-            name=name,
-        )
 
 
 def require_pooling(config: Any, name: str) -> None:

@@ -18,7 +18,12 @@ def freeze_weights(model: TaskModel, train: Train) -> None:
     if train.freeze_encoder:
         freeze_encoder(model)
     if train.freeze != FreezeOptions():
-        _freeze(model, _frozen_names(model, train.freeze))
+        names = _frozen_names(model, train.freeze)
+        random = [name for name in model.new_weights if name in names]
+        refuse_random(random, "train.freeze", "train them, or use a model that has them")
+        for name, parameter in model.hf.named_parameters():
+            if name in names:
+                parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(
             "train.freeze freezes all weights of the model; leave some to train",
@@ -51,14 +56,6 @@ def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
             )
         frozen |= matching
     return frozen
-
-
-def _freeze(model: TaskModel, names: set[str]) -> None:
-    random = [name for name in model.new_weights if name in names]
-    refuse_random(random, "train.freeze", "train them, or use a model that has them")
-    for name, parameter in model.hf.named_parameters():
-        if name in names:
-            parameter.requires_grad_(False)
 
 
 def layer_depths(model: TaskModel) -> dict[str, int]:
