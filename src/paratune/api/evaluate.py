@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from paratune.api.apply import allow_source, apply, check_model, load_model, warn_about_unknown_tokens
 from paratune.api.process import process_as_before, respect_quota, several
-from paratune.api.run import Run
+from paratune.api.run import Run, run_folder
 from paratune.api.split_rows import split_table
 from paratune.base.units import format_share
 from paratune.console import set_up_logging, stdout_for_results
@@ -52,11 +52,6 @@ class EvaluationResult:
         """Return a table of the scores, for notebooks."""
         rows = [("samples", self.values.get("num_samples")), *self.scores.items()]
         return html_table(f"{self.values['model']} on {self.values.get('data', 'its own data')}", rows)
-
-
-def model_name(model: Model) -> str:
-    """Return the folder or the hub name of a model."""
-    return fspath(model.folder) if isinstance(model, Run) else fspath(model)
 
 
 @process_as_before()
@@ -102,7 +97,7 @@ def evaluate(
 
     set_up_logging(speaks=True)
     respect_quota()
-    name, source, by = model_name(model), None if data is None else fspath(data), list(dict.fromkeys(several(by)))
+    name, source, by = run_folder(model), None if data is None else fspath(data), list(dict.fromkeys(several(by)))
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     if source is None:
         options = {**named, "labels": labels, "batch_size": batch_size is not None, "device": device != "auto"}

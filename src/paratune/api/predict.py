@@ -5,8 +5,9 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens
-from paratune.api.evaluate import Device, Model, model_name
+from paratune.api.evaluate import Device, Model
 from paratune.api.process import process_as_before, respect_quota
+from paratune.api.run import run_folder
 from paratune.base.text import plain
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import DataError, require_at_least
@@ -50,7 +51,7 @@ def predict(
         ParatuneError: The data, the model or a column is missing or invalid.
     """
     named = {"text": text, "text_pair": text_pair}
-    rows, trained, split = read_rows(model_name(model), data, named, batch_size, device, run_code=run_code)
+    rows, trained, split = read_rows(run_folder(model), data, named, batch_size, device, run_code=run_code)
     return predicted_table(rows, trained, split, apply(trained, split, batch_size).outputs)
 
 

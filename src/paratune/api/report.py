@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paratune.api.process import process_as_before, several
-from paratune.api.run import Run, Sweep
+from paratune.api.run import Run, Sweep, run_folder
 from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -140,8 +140,3 @@ def compare(
         margins=read_margins(several(margin)),
         allowed=read_allowed(several(allow)),
     )
-
-
-def run_folder(run: AnyRun) -> str:
-    """Return the folder of a run or of a matrix."""
-    return fspath(run.folder if isinstance(run, Run | Sweep) else run)

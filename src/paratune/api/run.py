@@ -255,3 +255,8 @@ class Sweep:
         """Return a table with the state of each run, for notebooks."""
         rows = [(cell.name, f"{cell.state}: {cell.reason}" if cell.reason else cell.state) for cell in self.cells]
         return html_table(str(self.folder), rows)
+
+
+def run_folder(run: Run | Sweep | str | os.PathLike[str]) -> str:
+    """Return the folder of a run or of a matrix; of a model its folder or its name on the hub."""
+    return os.fspath(run.folder if isinstance(run, Run | Sweep) else run)

@@ -18,19 +18,15 @@ NUM_ENDED_SHOWN = 20
 """Number of the latest ended jobs that are shown."""
 
 
-def jobs(*paths: Path, all_: bool = False, json: Json = False) -> int:
-    """Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/.
-
-    Args:
-        all_: also show jobs that ended long ago
-    """
+def jobs(*paths: Path, json: Json = False) -> int:
+    """Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/."""
     submitted = cluster_jobs.submissions(paths or [Path("runs")])
     queued = cluster_jobs.queue() if submitted else []
     statuses = [cluster_jobs.status(job, queued) for job in submitted]
     if json:
         print_json([cluster_jobs.as_dict(status) for status in statuses], indent=1)
         return EXIT_OK
-    first_shown = 0 if all_ else len(statuses) - NUM_ENDED_SHOWN
+    first_shown = len(statuses) - NUM_ENDED_SHOWN
     rows = []
     for number, status in enumerate(statuses):
         if status.is_over and number < first_shown:

@@ -36,12 +36,6 @@ class SubmissionTable:
     takes_ids: bool = False
     """Whether classes are written as official ids instead of names."""
 
-    @property
-    def words(self) -> dict[str, str] | None:
-        """Return the text in the table for each class; None for numbers."""
-        names = GLUE[self.task].classes
-        return {name: str(index) if self.takes_ids else name for index, name in enumerate(names)} or None
-
 
 TABLES: Final[dict[str, SubmissionTable]] = {
     "CoLA.tsv": SubmissionTable("cola", 1063, takes_ids=True),
@@ -126,14 +120,16 @@ def table_text(name: str, values: Sequence[Any], source: Path) -> str:
             source=source,
             name=name,
         )
-    words, lines = TABLES[name].words, ["index\tprediction"]
+    table, lines = TABLES[name], ["index\tprediction"]
+    classes = GLUE[table.task].classes  # none for numbers
+    words = {label: str(index) if table.takes_ids else label for index, label in enumerate(classes)}
     for row, value in enumerate(values):
-        if words is not None and str(value) in (*words, *words.values()):
+        if words and str(value) in (*words, *words.values()):
             lines.append(f"{row}\t{words.get(str(value), value)}")
-        elif words is None and isinstance(value, int | float) and math.isfinite(value):
+        elif not words and isinstance(value, int | float) and math.isfinite(value):
             lines.append(f"{row}\t{min(max(value, LOWEST), HIGHEST):.3f}")
         else:
-            allowed = "numbers" if words is None else f"classes: {', '.join(words)}"
+            allowed = f"classes: {', '.join(words)}" if words else "numbers"
             message = f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}"
             raise DataError(message, code="submission.value", source=source, row=row, value=value, name=name)
     return "\n".join(lines) + "\n"
