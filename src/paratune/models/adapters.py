@@ -185,7 +185,10 @@ def load_adapter(hf: Any, folder: Path) -> set[str]:
     """
     config = _saved_config(folder)
     is_trained = {name: parameter.requires_grad for name, parameter in hf.named_parameters()}
-    weights = {_name_in_model(key): value for key, value in _read_weights(folder).items()}
+    try:
+        weights = {_name_in_model(key): value for key, value in load_file(folder / ADAPTER_WEIGHTS).items()}
+    except (OSError, SafetensorError) as error:
+        raise _unfit(folder, folder / ADAPTER_WEIGHTS, f"cannot be read: {error}; copy the folder again") from error
     try:
         _inject(_without_modules(config), hf)
         unknown = hf.load_state_dict(weights, strict=False).unexpected_keys
@@ -216,14 +219,6 @@ def _saved_config(folder: Path) -> Any:
         return peft.LoraConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise _unfit(folder, path, f"is damaged: {error}; copy the folder again") from error
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    try:
-        weights: dict[str, Tensor] = load_file(folder / ADAPTER_WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise _unfit(folder, folder / ADAPTER_WEIGHTS, f"cannot be read: {error}; copy the folder again") from error
-    return weights
 
 
 def _unfit(folder: Path, path: Path, problem: str) -> CheckpointError:
