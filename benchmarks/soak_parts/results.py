@@ -30,7 +30,7 @@ def run_result(run: Path) -> Result:
     summary = read_json(run / "summary.json")
     return {
         "model": files_below(run / "model") | {CARD_FILE: (run / "model" / CARD_FILE).is_file()},  # it contains times
-        "predictions": files_below(run, ("predictions.*", "null_odds_*", "nbest_*")),
+        "predictions": files_below(run, ("predictions.*", "null_odds_*")),
         "steps": [{key: event[key] for key in STEP} for event in events if event["event"] == "step"],
         "evaluations": [{key: event[key] for key in EVALUATION} for event in events if event["event"] == "evaluation"],
         "scores": summary["scores"],

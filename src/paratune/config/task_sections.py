@@ -119,7 +119,7 @@ class QuestionAnsweringTask(Section):
     max_answer_tokens: Positive = 30
     """Maximum number of tokens of an answer."""
     num_best: Positive = 20
-    """Number of answers kept for each window, and for each question in nbest files."""
+    """Number of answers kept for each window."""
     unanswerable: bool | None = None
     """Whether a question may have no answer in its context (SQuAD 2.0); null: yes when train or validation has such a
     question."""

@@ -1,11 +1,12 @@
 """The recipe of extractive question answering: windows, spans, "no answer", and the scores of SQuAD.
 
-Dimensions: `W` windows, `N` questions.
+Dimensions: `W` windows, `N` questions, `n` answers of a window.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -18,24 +19,103 @@ from paratune.base.units import format_share
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.collators import window_batches
 from paratune.data.columns import Missing, Samples, TableReader
+from paratune.data.labels import first_rows
 from paratune.data.load import Split
 from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers, select_questions
-from paratune.data.sequences import answer_tokens, count_unreachable_answers, tokenize_windows, window_limits
+from paratune.data.sequences import (
+    CHAR_END,
+    CHAR_START,
+    EXAMPLE,
+    answer_tokens,
+    count_unreachable_answers,
+    tokenize_windows,
+    window_limits,
+)
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, DataError, coded
-from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores
+from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores, with_threshold
 from paratune.metrics.values import no_scores
 from paratune.models.load import Head
 from paratune.models.objectives import Objective, question_answering
+from paratune.records import write_json
+from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
-from paratune.tasks.spans import Answers, best_answers, question_ids, why_no_ids, write_answers
 
 log = logging.getLogger(__name__)
 
-IntArray = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 PREDICTION_NAMES = ("prediction", "null_odds", "best_answer")
+_NO_SPAN = -1e9
+"""Score where no passage of a context can be an answer; finite, so that JSON files can contain odds from it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The best passage of each question, and the scores of it and of "no answer"."""
+
+    texts: list[str]
+    """(N,): the best passage of each context, even where "no answer" has a higher score."""
+    scores: Floats
+    """(N,): score of the passage, the sum of the logits of its first and last token."""
+    null_scores: Floats
+    """(N,): score of "no answer": the smallest over the windows of a question, because one window with the answer is
+    enough."""
+
+    @property
+    def null_odds(self) -> Floats:
+        """(N,): score of "no answer" minus score of the best passage."""
+        return self.null_scores - self.scores
+
+
+def _values_at(values: Any, offsets: Ints, tokens: Floats) -> Ints:
+    return np.asarray(values)[offsets + np.maximum(tokens, 0).astype(np.int64)].astype(np.int64)
+
+
+def best_answers(split: Split, outputs: Outputs) -> Answers:
+    """Return the best answer of each question over its windows.
+
+    `outputs` are (W, 4 n + 2), row outputs of `paratune.models.objectives.question_answering`.
+    """
+    assert split.samples.text_pairs is not None
+    store, row_outputs = split.store, np.asarray(outputs, dtype=np.float64)
+    num_best, num_questions = (row_outputs.shape[1] - 2) // 4, split.num_rows
+    starts, ends, first, last = (row_outputs[:, number * num_best : (number + 1) * num_best] for number in range(4))
+    offsets = np.asarray(store.offsets[:-1], dtype=np.int64)[:, None]
+    # (W, n): first characters in the context, and characters after the last ones.
+    begin = _values_at(store.token_values[CHAR_START], offsets, first)
+    end = _values_at(store.token_values[CHAR_END], offsets, last)
+    is_answer = (first >= 0) & (end > begin)  # a passage of only white space is no answer
+    with np.errstate(invalid="ignore"):
+        span_scores = np.where(is_answer, starts + ends, -np.inf)
+    examples = np.asarray(store.row_values[EXAMPLE], dtype=np.int64)
+    null_scores = np.full(num_questions, np.inf)
+    # The last two outputs are the logits of the token for "no answer", as first and as last token.
+    np.minimum.at(null_scores, examples, row_outputs[:, -2:].sum(axis=1))
+    places, best = span_scores.argmax(axis=1), span_scores.max(axis=1)
+    # Sorted by question, the best window first; of equal windows the earlier one.
+    order = np.lexsort((-best, examples))
+    _, at = np.unique(examples[order], return_index=True)
+    chosen = order[at]
+    texts, scores = [""] * num_questions, np.full(num_questions, _NO_SPAN)
+    for example, window in enumerate(chosen.tolist()):
+        place = places[window]
+        if np.isfinite(best[window]):
+            texts[example] = split.samples.text_pairs[example][begin[window, place] : end[window, place]]
+            scores[example] = best[window]
+    return Answers(texts, scores, null_scores)
+
+
+def question_ids(split: Split) -> list[str]:
+    """Return the ids of the questions; without ids, their rows, with the file name where there are several files."""
+    samples = split.samples
+    if samples.ids is not None:
+        return samples.ids
+    rows = [str(row) for row in samples.rows.tolist()]
+    sources = samples.sources
+    return rows if sources is None else [f"{source}:{row}" for source, row in zip(sources, rows, strict=True)]
 
 
 class QuestionAnsweringRecipe(TaskRecipe):
@@ -46,7 +126,7 @@ class QuestionAnsweringRecipe(TaskRecipe):
 
     def __init__(self, task: QuestionAnsweringTask) -> None:
         super().__init__(task)
-        self._answer_tokens: dict[str, IntArray] = {}
+        self._answer_tokens: dict[str, Ints] = {}
         """Labels by the fingerprint of a split; each evaluation needs them."""
         self._last: tuple[Split, Outputs, Answers, RawScores | None] | None = None
         """The last answers, which scores, details and files of a split all need."""
@@ -93,7 +173,7 @@ class QuestionAnsweringRecipe(TaskRecipe):
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> ChangedBatches:
         return window_batches(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
 
-    def _positions(self, split: Split) -> IntArray | None:
+    def _positions(self, split: Split) -> Ints | None:
         if split.samples.answers is None:
             return None
         key = f"{split.fingerprint} {split.store.fingerprint}"
@@ -212,13 +292,40 @@ class QuestionAnsweringRecipe(TaskRecipe):
         return ["" if null else text for null, text in zip(is_null.tolist(), answers.texts, strict=True)]
 
     def document_problem(self, split: Split) -> str | None:
-        return why_no_ids(split)
+        ids, rows = split.samples.ids, split.samples.rows.tolist()
+        if ids is None:
+            return None
+        if absent := [row for row, name in zip(rows, ids, strict=True) if not name.strip()]:
+            return f"{split.source} has no id in {first_rows(absent)}"
+        if len(set(ids)) == len(ids):
+            return None
+        return f"{split.source} has the same id twice ({Counter(ids).most_common(1)[0][0]})"
 
     def document(self, split: Split, outputs: Outputs) -> dict[str, str]:
         texts = self._chosen(self._best_answers(split, outputs)[0], None)
         return dict(zip(question_ids(split), texts, strict=True))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+        """Write a table, and SQuAD's layouts: predictions, and null odds where a question may have no answer."""
         answers, raw = self._best_answers(split, outputs)
         threshold = self._threshold(answers, raw) if self._task.unanswerable else None
-        write_answers(folder, split, outputs, answers, raw, self._chosen(answers, raw), threshold)
+        samples, ids, chosen = split.samples, question_ids(split), self._chosen(answers, raw)
+        columns: dict[str, Any] = {}
+        if samples.answers is not None:
+            columns["label"] = [gold[0].text if gold else "" for gold in samples.answers]
+        columns["prediction"] = chosen
+        if raw is not None:
+            for name, scores in (("exact", raw.exact), ("f1", raw.f1)):
+                if threshold is not None:
+                    scores = with_threshold(scores, raw, answers.null_odds, threshold)
+                columns[name] = scores
+        if threshold is not None:
+            columns["null_odds"] = answers.null_odds
+        write_predictions(
+            folder, split.name, rows=samples.rows, ids=ids, columns=columns, sources=samples.sources,
+            clusters=samples.clusters,
+        )  # fmt: skip
+        write_json(folder / f"predictions.{split.name}.json", dict(zip(ids, chosen, strict=True)))
+        if threshold is not None:
+            odds = answers.null_odds.tolist()
+            write_json(folder / f"null_odds_{split.name}.json", dict(zip(ids, odds, strict=True)))

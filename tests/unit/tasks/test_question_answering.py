@@ -34,8 +34,7 @@ from paratune.engine.evaluate import evaluate
 from paratune.infer.trained import ForwardOnly
 from paratune.precision import POLICIES
 from paratune.tasks import load_extra_splits, make_recipe, question_answering
-from paratune.tasks.question_answering import QuestionAnsweringRecipe
-from paratune.tasks.spans import best_answers
+from paratune.tasks.question_answering import QuestionAnsweringRecipe, best_answers
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
 CPU = torch.device("cpu")
@@ -259,12 +258,11 @@ def test_files_of_a_run_have_the_official_layout(how: TokenizeOptions, tmp_path:
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 12)).values()
     made.write_predictions(tmp_path, split, oracle(split), TOKENIZER)
     golds = {gold[0].text if gold else "" for gold in split.samples.answers or ()}
-    read = {name: json.loads((tmp_path / f"{name}_train.json").read_text()) for name in ("nbest", "null_odds")}
+    odds = json.loads((tmp_path / "null_odds_train.json").read_text())
     answers = json.loads((tmp_path / "predictions.train.json").read_text())
-    assert list(answers) == list(read["nbest"]) == list(read["null_odds"]) == split.samples.ids
+    assert list(answers) == list(odds) == split.samples.ids
     assert set(answers.values()) == golds
-    assert set(read["null_odds"].values()) == {-10.0, 10.0}
-    assert all([item["text"] for item in actual].count("") == 1 for actual in read["nbest"].values())
+    assert set(odds.values()) == {-10.0, 10.0}
     rows = pq.read_table(tmp_path / "predictions.train.parquet").to_pylist()
     assert [row["prediction"] for row in rows] == [row["label"] for row in rows] == list(answers.values())
     assert {row["exact"] for row in rows} == {row["f1"] for row in rows} == {1.0}

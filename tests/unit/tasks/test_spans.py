@@ -1,17 +1,15 @@
 """From row outputs of windows to one answer for each question, with logits from the tests."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.data.sequences import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
 from paratune.data.token_store import TokenStore
-from paratune.tasks.spans import best_answers, nbest_lists
+from paratune.tasks.question_answering import best_answers
 
 CONTEXTS = ["red green blue", "one  two"]
 WORDS = [[(0, 3), (4, 9), (10, 14)], [(0, 3), (5, 4), (5, 8)]]
@@ -73,23 +71,3 @@ def test_a_context_without_possible_answers():
     assert answers.texts == ["", ""]
     assert (answers.null_odds > 1e8).all()
     assert np.isfinite(answers.null_odds).all()
-    lists = nbest_lists(split(), kept(*[([NONE, NONE], (0, 0))] * 3), may_lack_answers=False)
-    assert [single["text"] for (single,) in lists] == ["", ""]
-
-
-def test_the_nbest_list_has_different_texts_and_their_probabilities():
-    first, second = nbest_lists(split(), OUTPUTS, may_lack_answers=True)
-    # The best two texts over both windows of the first question, and "no answer" of the window where it is smallest.
-    assert [single["text"] for single in first] == ["green", "green blue", ""]
-    weights = np.exp([4.5, 4.0, 2.5])
-    assert [single["probability"] for single in first] == pytest.approx(weights / weights.sum())
-    assert [(single["start_logit"], single["end_logit"]) for single in first] == [(3, 1.5), (3, 1), (1, 1.5)]
-    assert [single["text"] for single in second] == ["two", ""]
-    assert list(first[0]) == ["text", "probability", "start_logit", "end_logit"]
-    json.dumps(first)
-
-
-def test_without_no_answer_the_list_has_only_passages():
-    first, second = nbest_lists(split(), OUTPUTS, may_lack_answers=False)
-    assert [single["text"] for single in first] == ["green", "green blue"]
-    assert sum(single["probability"] for single in second) == pytest.approx(1)
