@@ -3,24 +3,18 @@
 Dimensions: `N` rows, `V` features, `C` classes, `K` outputs: 1 for a number, C for classes.
 """
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from paratune.config.optional_sections import TfidfOptions
 from paratune.data.columns import Samples
-from paratune.errors import CheckpointError, DataError
+from paratune.errors import DataError
 
 Array = np.ndarray[Any, Any]
-FOLDER: Final = "baseline"
-"""Subfolder of the run for the fitted baseline."""
-SCHEMA_VERSION: Final = 1
 ABSENT: Final = -1e4
 """Output of a class without a training row: its softmax is 0."""
 _MAX_ITERATIONS = 10_000
@@ -80,37 +74,6 @@ class FittedTfidf:
         if not hasattr(self.estimator, "predict_log_proba") or (own <= ABSENT).any():
             return None
         return float(-own.mean())
-
-    def save(self, folder: Path) -> None:
-        """Write tfidf.json (words and settings) and tfidf.safetensors (idf, coefficients, intercept).
-
-        Raises:
-            CheckpointError: A file cannot be written.
-        """
-        vectorizer, parameters = self.vectorizer, self.vectorizer.get_params()
-        names = ("lowercase", "token_pattern", "ngram_range", "sublinear_tf", "norm")
-        settings = {
-            "schema_version": SCHEMA_VERSION,
-            "estimator": type(self.estimator).__name__,
-            **{name: parameters[name] for name in names},
-            "mean": self.mean,
-            "classes": None if self.mean is not None else self.estimator.classes_.tolist(),
-            "vocabulary": vectorizer.get_feature_names_out().tolist(),
-        }
-        tensors = {
-            "idf": vectorizer.idf_,
-            "coefficients": np.atleast_2d(self.estimator.coef_),
-            "intercept": np.atleast_1d(self.estimator.intercept_),
-        }
-        try:
-            folder.mkdir(exist_ok=True)
-            (folder / "tfidf.json").write_text(json.dumps(settings), encoding="utf-8")
-            save_file(
-                {key: np.ascontiguousarray(array) for key, array in tensors.items()}, folder / "tfidf.safetensors"
-            )
-        except OSError as error:
-            message = f"{folder} cannot be written: {error.strerror or error}; free space there"
-            raise CheckpointError(message, code="run.not_writable", path=folder) from error
 
 
 def texts_with_pairs(samples: Samples) -> list[str]:

@@ -25,7 +25,7 @@ from paratune.processes.progress import RankProgress, working
 from paratune.records.run_folder import Mode, take_folder
 from paratune.tasks.baseline import constant_baseline
 from paratune.tasks.own_metrics import own_scores
-from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs
+from paratune.tasks.tfidf import FittedTfidf, TfidfFitter, texts_with_pairs
 from paratune.trackers.adapters import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.evaluations import sliced_scores
@@ -76,7 +76,6 @@ def fit_baseline(
             begin = time.perf_counter()
             chosen = choose(prepared, options, stop)
             train_s = time.perf_counter() - begin
-            chosen.fitted.save(folder / FOLDER)
             records.write_run(folder, {**record, "model": _model_facts(options, chosen.fitted)})
             begin = time.perf_counter()
             results = _results(prepared, chosen.fitted, folder)

@@ -1,13 +1,10 @@
 """The TF-IDF baseline; expected values come from direct calls of scikit-learn."""
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from raised import raises_code
-from safetensors.numpy import load_file
 from scipy.special import softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -83,23 +80,6 @@ def test_a_class_without_a_training_row_is_never_predicted():
     outputs = fitted.outputs(TEXTS[REST])
     assert outputs[:, 1].tolist() == [ABSENT] * 20
     assert fitted.loss(outputs, np.ones(20, dtype=np.int64)) is None
-
-
-def test_the_saved_files_reproduce_predictions_without_pickle(tmp_path: Path):
-    fitted = fitter(TARGETS, 0).fit(5.0)
-    fitted.save(tmp_path / "baseline")
-    assert sorted(path.name for path in (tmp_path / "baseline").iterdir()) == ["tfidf.json", "tfidf.safetensors"]
-    about = json.loads((tmp_path / "baseline" / "tfidf.json").read_text())
-    tensors = load_file(tmp_path / "baseline" / "tfidf.safetensors")
-    vectorizer = TfidfVectorizer(
-        vocabulary=about["vocabulary"],
-        ngram_range=tuple(about["ngram_range"]),
-        **{key: about[key] for key in ("lowercase", "token_pattern", "sublinear_tf", "norm")},
-    )
-    vectorizer.idf_ = tensors["idf"]
-    features = vectorizer.transform(TEXTS[REST])
-    outputs = features @ tensors["coefficients"].T + tensors["intercept"] + about["mean"]
-    assert outputs == pytest.approx(fitted.outputs(TEXTS[REST]), abs=1e-9)
 
 
 def test_rows_that_cannot_be_fitted_are_an_error():
