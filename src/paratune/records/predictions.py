@@ -86,18 +86,6 @@ def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray
     return is_predicted
 
 
-def multi_label_columns(
-    logits: np.ndarray[Any, Any], names: list[str], *, threshold: float, separator: str, by_name: bool = False
-) -> dict[str, Any]:
-    """Return the columns with the predicted classes. `logits` is (N, C).
-
-    Returns:
-        `prediction`: the names, or an empty text; `score_...` (see `prediction_columns`): the probability of the class.
-    """
-    columns = joined_names(predicted_sets(logits, threshold), names, separator), *probabilities(logits).T
-    return dict(zip(prediction_names(names, by_name=by_name), columns, strict=True))
-
-
 def joined_names(sets: np.ndarray[Any, Any], names: list[str], separator: str) -> list[str]:
     """Return the names of the classes of each row as one text; `sets` is (N, C) with 1 for each class of a row."""
     return [separator.join(names[index] for index in np.flatnonzero(row)) for row in sets]

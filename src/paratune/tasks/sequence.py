@@ -36,12 +36,12 @@ from paratune.models.task_model import TaskModel, freeze_output_bias, set_output
 from paratune.records.predictions import (
     NumberScale,
     joined_names,
-    multi_label_columns,
     ordinal_columns,
     predicted_ranks,
     predicted_sets,
     prediction_columns,
     prediction_names,
+    probabilities,
     softmax,
 )
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
@@ -181,8 +181,9 @@ class MultiLabelRecipe(SequenceRecipe):
         return predicted_sets(outputs, self._task.threshold).astype(np.int64)
 
     def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
-        rule = {"threshold": self._task.threshold, "separator": self._task.separator}
-        return multi_label_columns(outputs, self.names, **rule, by_name=by_name)  # type: ignore[arg-type]
+        texts = self.label_column(self.predicted(outputs))
+        names = prediction_names(self.names, by_name=by_name)
+        return dict(zip(names, [texts, *probabilities(outputs).T], strict=True))
 
     def label_column(self, labels: Outputs) -> Any:
         return joined_names(labels, self.names, self._task.separator)

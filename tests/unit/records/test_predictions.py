@@ -14,7 +14,6 @@ from raised import raises_code
 from paratune.records import predictions
 from paratune.records.predictions import (
     NumberScale,
-    multi_label_columns,
     ordinal_columns,
     prediction_columns,
     write_predictions,
@@ -77,18 +76,6 @@ def test_the_file_of_a_regression_has_numbers_and_no_id_where_there_is_none(tmp_
     )
     table = pyarrow.parquet.read_table(tmp_path / "predictions.validation.parquet")
     assert table.to_pydict() == {"index": [0, 1], "label": [1.5, 2.5], "prediction": [1.0, 2.0]}
-
-
-def test_several_classes_are_joined_in_one_text():
-    # The logistic function of 0 is one half, which is at least the threshold; that of -ln 3 is one quarter.
-    logits = np.array([[0.0, 1000.0, -1000.0], [-np.log(3), -1.0, -2.0]])
-    columns = multi_label_columns(logits, ["a", "b", "c"], threshold=0.5, separator="|")
-    assert columns["prediction"] == ["a|b", ""]
-    assert columns["score_0"].tolist() == pytest.approx([0.5, 0.25])
-    assert columns["score_1"][0] == 1.0
-    lower = multi_label_columns(logits, ["a", "b", "c"], threshold=0.2, separator="; ", by_name=True)
-    assert lower["prediction"] == ["a; b", "a; b"]
-    assert list(lower) == ["prediction", "score_a", "score_b", "score_c"]
 
 
 def test_an_ordinal_class_is_the_number_of_thresholds_passed():

@@ -64,6 +64,20 @@ def test_sets_of_classes_are_scored_and_written(tmp_path):
     assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs, TOKENIZER))
 
 
+def test_several_classes_are_joined_in_one_text():
+    # The logistic function of 0 is one half, which is at least the threshold; that of -ln 3 is one quarter.
+    logits = np.array([[0.0, 1000.0, -1000.0], [-np.log(3), -1.0, -2.0]])
+    task = MultiLabelTask(kind="multi_label", labels=["a", "b", "c"], threshold=0.5, separator="|")
+    columns = make_recipe(task).answer_columns(logits, by_name=False)
+    assert columns["prediction"] == ["a|b", ""]
+    assert columns["score_0"].tolist() == pytest.approx([0.5, 0.25])
+    assert columns["score_1"][0] == 1.0
+    lower = task.model_copy(update={"threshold": 0.2, "separator": "; "})
+    columns = make_recipe(lower).answer_columns(logits, by_name=True)
+    assert columns["prediction"] == ["a; b", "a; b"]
+    assert list(columns) == ["prediction", "score_a", "score_b", "score_c"]
+
+
 def test_constant_training_targets_have_a_warning(tmp_path):
     task = RegressionTask(kind="regression")
     recipe = make_recipe(task)
