@@ -115,7 +115,7 @@ def make_windows(
 
     Returns:
         The windows. `row_values`: num_maskable (N,), tokens that are not special; document (N,), the sample in which
-        the window begins; for whole words smallest_word (N,), tokens of the shortest word, 0 without words.
+        the window begins.
         `token_values`, for whole words: word_start, 1 where a word begins, or the rest of a word that a cut divides.
 
     Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2.
@@ -146,7 +146,6 @@ def make_windows(
             out.token_values["word_start"] = [
                 [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
             ]
-            out.row_values["smallest_word"] = [_shortest_word(~is_special[tokens], flags) for tokens, flags in contents]
         return out
 
     return tokenize_with(
@@ -155,9 +154,9 @@ def make_windows(
         options,
         source=source,
         token_values={"word_start": "|u1"} if whole_words else None,
-        row_values={"num_maskable": "<i4", "document": "<i8", **({"smallest_word": "<i4"} if whole_words else {})},
+        row_values={"num_maskable": "<i4", "document": "<i8"},
         windows=windows,
-        whole_words="word_start, smallest_word" if whole_words else False,
+        whole_words=whole_words,
     )
 
 
@@ -181,12 +180,6 @@ def _document_tokens(
         words = np.asarray([-1 if word is None else word for word in encoded.word_ids(number)], dtype=np.int64)
         flags.append(np.concatenate([[True], (words[1:] != words[:-1]) | (words[1:] < 0)]))
     return list(zip(documents, flags, strict=True))
-
-
-def _shortest_word(is_maskable: Flags, flags: Flags) -> int:
-    """Return the tokens of the shortest word of a window, without special tokens; 0 where all are special."""
-    sizes = np.add.reduceat(is_maskable.astype(np.int64), np.union1d([0], np.flatnonzero(flags)))
-    return int(sizes[sizes > 0].min(initial=len(flags))) if sizes.any() else 0
 
 
 class _Stream:

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from paratune.base.units import format_share
 from paratune.config.task_sections import MaskedLMTask
-from paratune.data.collators import MaskingCollator, num_hidden, question_batches
+from paratune.data.collators import MaskingCollator, question_batches
 from paratune.data.columns import Samples
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
 from paratune.data.load import Split, samples_fingerprint
@@ -66,29 +65,11 @@ class MaskedLMRecipe(TaskRecipe):
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
         warnings: list[CodedWarning] = []
         for split in splits.values():
-            warnings += self._short_window_warnings(split)
             without = int((split.store.row_values["num_maskable"] == 0).sum())
             if without:
                 message = f"{split.name}: {without} windows have only special tokens; no token is hidden in them"
                 warnings.append((message, coded("data.windows_without_text", split=split.name)))
         return warnings
-
-    def _short_window_warnings(self, split: Split) -> list[CodedWarning]:
-        """Return a warning where windows are so short that one token, or word, is far more than the wanted share."""
-        num_maskable, share = split.store.row_values["num_maskable"], self._task.mask_probability
-        least = num_hidden(num_maskable, share)
-        if self._task.whole_words:
-            least = np.maximum(least, split.store.row_values["smallest_word"])
-        hidden = float(least.sum() / max(1, num_maskable.sum()))
-        if hidden <= 2 * share:
-            return []
-        thing = "word" if self._task.whole_words else "token"
-        joined = "" if self._task.windows == "joined" else "; task.windows: joined makes longer windows"
-        message = (
-            f"{split.name}: {format_share(hidden)} of the tokens are hidden, not {format_share(share)} "
-            f"(task.mask_probability): in each window, even a short one, at least one {thing} is hidden{joined}"
-        )
-        return [(message, coded("data.hidden_share", split=split.name, share=hidden))]
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         return masked_lm_scores(outputs)

@@ -223,15 +223,6 @@ def test_a_tokenizer_that_treats_a_text_as_one_word_is_an_error():
         check_tokenizer(made, whole_words=True)
 
 
-def test_the_shortest_word_of_a_window_is_stored(tmp_path):
-    # xyz is x ##y ##z; 漢 is [UNK], which is never hidden; a cut after 5 tokens leaves ##z alone.
-    store = windows(["good xyz xyz", "漢 xy", "漢"], tmp_path, "documents", 9, whole_words=True)
-    assert store.row_values["smallest_word"].tolist() == [1, 2, 0]
-    cut = windows(["xyz xyz"], tmp_path, "joined", 7, whole_words=True)
-    assert rows_of(cut)[1] == [CLS, *ids("##z"), SEP]
-    assert cut.row_values["smallest_word"].tolist() == [2, 1]
-
-
 def test_slow_tokenizers_can_make_windows(tmp_path):
     tokenizer = transformers.ByT5Tokenizer(mask_token="<mask>")
     store = windows(["ab", "c"], tmp_path, "joined", 4, tokenizer)

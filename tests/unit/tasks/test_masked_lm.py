@@ -182,30 +182,6 @@ def test_text_without_maskable_tokens_is_an_error_or_a_warning(tmp_path):
     assert warning == "data: 1 windows have only special tokens; no token is hidden in them"
 
 
-@pytest.mark.parametrize(
-    ("options", "texts", "hidden"),
-    [
-        ({"windows": "documents"}, ["good film", "bad book"], "50.0%"),  # one of two tokens in each window
-        ({"whole_words": True}, ["xyzxyz"], "100.0%"),  # one word of 6 tokens
-        ({"whole_words": True}, ["xy xyzx"], "33.3%"),  # the shorter one of 2 and 4 tokens, at least
-        ({"whole_words": True, "mask_probability": 0.2}, ["xy xyzx"], None),
-        ({}, ["xyzxyz"], None),
-    ],
-)
-def test_windows_that_hide_too_many_tokens_have_a_warning(tmp_path, options, texts, hidden):
-    recipe, split = split_of(tmp_path, texts, MaskedLMTask(kind="mlm", **options))
-    warned = recipe.warnings({"train": split})
-    actual = [text for text, _ in warned]
-    assert [extra["code"] for _, extra in warned] == (["data.hidden_share"] if hidden else [])
-    thing = "word" if "whole_words" in options else "token"
-    start = (
-        f"data: {hidden} of the tokens are hidden, not 15.0% (task.mask_probability): in each window, "
-        f"even a short one, at least one {thing} is hidden"
-    )
-    end = "; task.windows: joined makes longer windows" if "windows" in options else ""
-    assert actual == ([] if hidden is None else [start + end])
-
-
 def test_splits_are_cut_by_documents(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(TEXTS * 4))
     data = Data.model_validate({"train": str(tmp_path / "a.txt"), "columns": {"text": "text"}, "split": {"test": 0.25}})
