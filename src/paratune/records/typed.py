@@ -81,7 +81,6 @@ class BatchSizes(RecordPart):
 class TaskFacts(RecordPart):
     kind: str | None = None
     labels: list[Any] | None = None
-    glue: str | None = None
     metrics: list[str] = []
     """Headline metrics, the most important one first."""
 
@@ -93,7 +92,6 @@ class RecordedData(RecordPart):
     fingerprint: str | None = None
     num_rows: Number = None
     num_pseudo: Number = None
-    num_samples: Number = None
     num_tokens: Number = None
 
 
@@ -130,7 +128,6 @@ class RunFile(RecordPart):
     code: dict[str, Any] = {}
     command: list[str] = []
     directory: str | None = None
-    launcher: str | None = None
     job: dict[str, Any] = {}
     """Of Slurm."""
     world_size: Number = None
@@ -255,13 +252,6 @@ class Communication(RecordPart):
 
 class RecordedProfile(RecordPart):
     num_steps: Number = None
-    wall_ms_per_step: Number = None
-    host_ms_per_step: Number = None
-    device_ms_per_step: Number = None
-    idle_share: Number = None
-    operators: list[dict[str, Any]] = []
-    kernels: list[dict[str, Any]] = []
-    trace: str | None = None
     reason: str | None = None
 
 
@@ -281,7 +271,6 @@ class RecordedConstant(RecordPart):
 
 class RecordedWork(RecordPart):
     model_flops_per_s: Number = None
-    peak_flops_per_s: Number = None
     peak_source: str | None = None
     mfu: Number = None
     reason: str | None = None
@@ -293,8 +282,6 @@ class Inference(RecordPart):
     latency_p50_ms: Number = None
     latency_p95_ms: Number = None
     weights_bytes: Number = None
-    cpu_share: Number = None
-    """CPU seconds per second of the measurement: below 1, it waited for a processor."""
 
 
 class RecordedPrediction(RecordPart):
