@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC, LinearSVR
 
 from paratune.config.optional_sections import TfidfOptions
-from paratune.tasks.tfidf import ABSENT, TfidfFitter, texts_with_pairs
+from paratune.training.baseline import ABSENT, TfidfFitter, texts_with_pairs
 
 RNG = np.random.default_rng(7)
 WORDS = ["good", "bad", "dull", "fine", "long", "short", "plot", "acting", "scene", "music", "light", "dark"]
@@ -90,7 +90,7 @@ def test_rows_that_cannot_be_fitted_are_an_error():
 
 
 def test_missing_convergence_is_reported(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("paratune.tasks.tfidf._MAX_ITERATIONS", 1)
+    monkeypatch.setattr("paratune.training.baseline._MAX_ITERATIONS", 1)
     assert not fitter(THREE, 3, estimator="svm").fit(100.0).converged
     assert fitter(TARGETS, 0).fit(1.0).converged
 
