@@ -20,8 +20,7 @@ from paratune.records.sweep import REPORT_FOLDER
 from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix, require_packages
-from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
-from paratune.sweeps.run import locked, write_listed
+from paratune.sweeps.run import SweepPlan, check_unchanged, locked, plan_of, write_listed
 from paratune.sweeps.search import TRIAL, next_trials
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,7 @@ from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
 from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix, is_compressed
-from paratune.sweeps.plan import SweepPlan, block_of, now
-from paratune.sweeps.run import Start, run_cell, was_killed
+from paratune.sweeps.run import Start, SweepPlan, block_of, now, run_cell, was_killed
 from paratune.sweeps.search import validation_score
 from paratune.verdicts import Verdict
 from paratune.verdicts.groups import SPEED

@@ -15,7 +15,7 @@ from paratune.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from paratune.sweeps.matrix import Matrix
-    from paratune.sweeps.plan import SweepPlan
+    from paratune.sweeps.run import SweepPlan
 
 
 def sweep(

@@ -12,7 +12,7 @@ from paratune.api.sweep_train import _Trainer
 from paratune.records.sweep import cell_run_folder, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import SweepPlan, plan_of
+from paratune.sweeps.run import SweepPlan, plan_of
 
 MATRIX = """\
 name: m

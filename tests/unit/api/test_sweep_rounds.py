@@ -15,7 +15,7 @@ from paratune.reports.matrix import read_joined
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 SEED = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in range(1, 9)}, is_seed=True, keys=("run.seed",))
 STRATEGY = Axis("strategy", "strategy", {name: name for name in ("ddp", "zero1", "zero3")}, keys=("strategy.kind",))

@@ -13,7 +13,7 @@ from paratune.processes.local import CommandRunner
 from paratune.records.sweep import Rounds, cell_run_folder, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 MATRIX = """\
 name: m

@@ -19,7 +19,7 @@ from paratune.reports.tables.table import Table, TableCell
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 NUM_ROWS = 512

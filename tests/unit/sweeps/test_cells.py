@@ -12,7 +12,7 @@ from raised import raises_code
 from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import all_probes, read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 
 def _cells(path: Path, *overrides: str) -> tuple[Cell, ...]:
@@ -376,7 +376,7 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
         (folder / "summary.json").write_text("{}")
     (Path("runs/m") / "sweep.json").write_text("")
     (Path("runs/m") / "sweep.json").unlink()
-    import paratune.sweeps.plan as plan_module
+    import paratune.sweeps.run as plan_module
 
     cells_now = {cell.name: cell for cell in plan_module._with_changed_teachers(
         [plan_module._planned(read_matrix(matrix_file), cell, None) for cell in found.values()]

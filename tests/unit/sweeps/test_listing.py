@@ -9,8 +9,7 @@ from paratune.records.sweep import read_sweep
 from paratune.reports.matrix import read_joined
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import plan_of
-from paratune.sweeps.run import listed, shell_line, write_listed
+from paratune.sweeps.run import listed, plan_of, shell_line, write_listed
 
 FIRST = "learning_rate-0.0001_seed-41"
 

@@ -10,7 +10,7 @@ from paratune.errors import ConfigError
 from paratune.sweeps.axes import short, show, slug, value_name
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import MAX_NOTES, MatrixOptions, read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 
 def test_axes_of_lists_and_of_names(matrix_file: Path):

@@ -7,7 +7,7 @@ from raised import raises_code
 
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import in_order
+from paratune.sweeps.run import in_order
 
 A, B, C, D = (f"learning_rate-{rate}_seed-{seed}" for rate in ("0.0001", "1e-05") for seed in (41, 42))
 

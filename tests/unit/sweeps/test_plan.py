@@ -16,7 +16,7 @@ from paratune.records.run_folder import LOCK_FILE
 from paratune.records.sweep import SWEEP_FILE, cell_run_folder, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
+from paratune.sweeps.run import SweepPlan, check_unchanged, plan_of
 
 FIRST = "learning_rate-0.0001_seed-41"
 

@@ -9,7 +9,7 @@ from paratune.config.load import load_config, show_text
 from paratune.errors import ConfigError
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import all_probes, read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 FULL = """
 task: {kind: classification, labels: [a, b]}

@@ -8,7 +8,7 @@ from raised import raises_code
 from paratune.records.sweep import ComparedPair, PublishedClaim, PublishedFigure, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import plan_of
 
 FILE = """\
 source: Somebody, 2020

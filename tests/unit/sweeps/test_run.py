@@ -15,8 +15,7 @@ from paratune.records.sweep import CellRecord, cell_run_folder, read_sweep, writ
 from paratune.sweeps import run
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import plan_of
-from paratune.sweeps.run import locked, run_cell
+from paratune.sweeps.run import locked, plan_of, run_cell
 
 FOLDER = Path("runs/m")
 Trainer = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
