@@ -19,11 +19,10 @@ from paratune.reports.systems.building import findings
 from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
 from paratune.reports.systems.model import CellRun, Systems, build_systems, label_of
 from paratune.verdicts import Margin
+from paratune.verdicts.groups import OF_ONE_RUN
 
 GENERATOR = "paratune compare"
 SCHEMA_VERSION = 2
-_RUN_SPECIFIC = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
-"""Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +188,8 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
     """
 
     def environment(run: RunRecord) -> str:
-        variables = run.run.environment
-        known = variables.items() if isinstance(variables, Mapping) else ()
-        return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_RUN_SPECIFIC)))
+        variables = run.run.environment.items()
+        return str(sorted((name, value) for name, value in variables if not name.endswith(OF_ONE_RUN)))
 
     by_key = grouped(
         ((configuration_key(run), environment(run), machine), run)

@@ -271,8 +271,12 @@ def words_of(folder: Path, cell: Cell) -> list[str]:
 
 
 def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
+    """Write the configuration of a cell whole or not at all; `CheckpointError` where it cannot be written."""
     assert cell.loaded is not None
-    write_text(config_of(folder, cell.name), f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
+    path, remedy = config_of(folder, cell.name), "free some space there, or change folder:"
+    with os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="run.not_writable", path=path):
+        path.parent.mkdir(exist_ok=True)
+        atomic.write_text(path, f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
 
 
 def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
@@ -317,18 +321,6 @@ def _last_message(log: Path, position: int) -> str:
     errors = [match.start() for match in re.finditer(r"^error: ", text, re.MULTILINE)]
     last = text[errors[-1] + len("error: ") :] if errors else text.rpartition("\n")[2]
     return last if len(last) <= _MAX_REASON else f"{last[:_MAX_REASON]}..."
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, and its folder, whole or not at all.
-
-    Raises:
-        CheckpointError: It cannot be written.
-    """
-    remedy = "free some space there, or change folder:"
-    with os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="run.not_writable", path=path):
-        path.parent.mkdir(exist_ok=True)
-        atomic.write_text(path, text)
 
 
 def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> None:

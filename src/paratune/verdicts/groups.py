@@ -180,7 +180,8 @@ OF_A_STEP = frozenset(
     }
 )
 """Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
-_OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+"""Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""
 _NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
 
 
@@ -202,7 +203,7 @@ def step_class(run: RunRecord) -> str | None:
     environment = {str(name): str(value) for name, value in facts.environment.items()}
     found = [
         settings,
-        {name: value for name, value in environment.items() if not name.endswith(_OF_ONE_RUN)},
+        {name: value for name, value in environment.items() if not name.endswith(OF_ONE_RUN)},
         sorted(str([*map(node.get, _NODE), *(gpu.get("name") for gpu in gpus_of(node))]) for node in facts.hardware),
         *(facts.strategy.kind, facts.strategy.options, facts.world_size, facts.num_threads, facts.device),
         *(facts.batch.model_dump(), facts.versions, facts.own_code, facts.code.get("git_commit"), fingerprint),

@@ -118,7 +118,6 @@ class BoardView:
     sweeps: tuple[SweepView, ...]
     others: Mapping[str, int] = field(default_factory=dict)
     """Number of runs by state that are in a watched folder and not shown."""
-    num_other_sweeps: int = 0
     folders: tuple[str, ...] = ()
 
     @property
@@ -169,16 +168,14 @@ class Board:
                 self._shown[path] = kind
             if path in self._shown:
                 shown.append(view)
-            else:
-                others[view.state if isinstance(view, RunView) else "sweep"] += 1
+            elif isinstance(view, RunView):
+                others[view.state] += 1
         del others["gone"]
-        num_sweeps = others.pop("sweep", 0)
         return BoardView(
             now,
             tuple(view for view in shown if isinstance(view, RunView)),
             tuple(view for view in shown if isinstance(view, SweepView)),
             dict(others),
-            num_sweeps,
             tuple(map(str, self._folders)),
         )
 

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from paratune.base.text import plain
-from paratune.base.units import counted, format_bytes, format_duration, format_number, format_share
+from paratune.base.units import format_bytes, format_duration, format_number, format_share
 from paratune.records.scores import scores_text
 from paratune.watch.board import BoardView, SweepView
 from paratune.watch.run import RunView
@@ -93,8 +93,6 @@ def _head(view: BoardView, width: int) -> list[Text]:
     states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)
     items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
     items += [_styled(state, f"{count} ") for state, count in (states + Counter(view.others)).items()]
-    if view.num_other_sweeps:
-        items.append(Text(counted(view.num_other_sweeps, "matrix", "matrices") + " not running", style="dim"))
     idle = [] if view.runs or view.sweeps else [Text(f"nothing is running below {', '.join(map(plain, view.folders))}")]
     return [*_flow(items, width), *idle]
 

@@ -54,7 +54,7 @@ def sweep_of(name: str, *runs: RunView, **more) -> SweepView:
 
 
 def board(*runs: RunView, sweeps: tuple[SweepView, ...] = (), **others: int) -> BoardView:
-    return BoardView(NOW, runs, sweeps, others, 0, ("runs",))
+    return BoardView(NOW, runs, sweeps, others, ("runs",))
 
 
 def test_a_run_in_full():

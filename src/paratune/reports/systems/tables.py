@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from paratune.base.grouping import grouped
@@ -202,16 +201,12 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
             time_until("total", "Whole run until then", target, results),
             replace(
                 of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
-                read=partial(_best, best=best),
+                read=lambda run, best=best: best.get(run.name),
             ),
         ]  # fmt: skip
         title = f"Time to {target.text} on validation"
         labels, key = [_names(members)], f"target-{at + 1}"
         yield build(systems, key, title, labels, members, measures, notes, compares=True, shows_all=True)
-
-
-def _best(run: RunRecord, best: Mapping[str, float | None]) -> float | None:
-    return best.get(run.name)
 
 
 def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int | None = None) -> Table:
