@@ -49,7 +49,7 @@ from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
 from paratune.reports.systems.layouts import LAYOUTS, layout_tables
-from paratune.reports.systems.model import MATRIX, Systems, read_cell_runs
+from paratune.reports.systems.model import MATRIX, read_cell_runs
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
 from paratune.verdicts.speeds import reference_batch_of
@@ -127,33 +127,29 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
     yield ReportSection("missing", "Missing runs", tuple(missing_table(report)))
     if report.measured:
-        yield from _closed_sections(report)
+        phases: tuple[Part, ...] = (figures.phase_drawing(report), tables.phases_table(report))
+        yield ReportSection("phases", "Time by phase", phases)
+        # These a page opens on request.
+        found, left_out = report.certificates
+        scored = [(member.label, member.scored) for member in report.measured]
+        members, selection = report.drawn(report.measured, figures.MAX_LINES)
+        groups = [(member.label, member.runs) for member in members]
+        base = report.baseline
+        batch = None if base is None else reference_batch_of(base.runs[0])
+        sections: dict[str, tuple[str, Iterable[Part]]] = {
+            "over_steps": (figures.OVER_STEPS, figures.step_drawings(groups, batch, selection)),
+            "resources": ("Resources", (tables.resources_table(report),)),
+            tables.SLICES: (tables.SLICES_HEADING, tables.slice_tables(scored)),
+            "certificates": ("Certificates", certificates_table(found, len(report.runs), left_out)),
+            "machine": ("Systems, models and software", tables.machine_tables(report)),
+        }
+        for key, (heading, parts) in sections.items():
+            yield ReportSection(key, heading, tuple(parts), is_short=False)
     groups = tuple(candidates_table(report, group, number) for number, group in enumerate(report.groups))
     heading = "All candidates" if report.record.select_per else "Candidates"
     yield ReportSection("candidates", heading, groups, is_short=not scores.lines)
     how = reproduction(reproduced_runs(report), report.runs, report.matrices)
     yield ReportSection("reproduce", REPRODUCE_HEADING, how, is_short=False)
-
-
-def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
-    """Yield the phases, and the sections that a page opens on request."""
-    phases: tuple[Part, ...] = (figures.phase_drawing(systems), tables.phases_table(systems))
-    yield ReportSection("phases", "Time by phase", phases)
-    found, left_out = systems.certificates
-    scored = [(member.label, member.scored) for member in systems.measured]
-    members, selection = systems.drawn(systems.measured, figures.MAX_LINES)
-    groups = [(member.label, member.runs) for member in members]
-    base = systems.baseline
-    batch = None if base is None else reference_batch_of(base.runs[0])
-    sections: dict[str, tuple[str, Iterable[Part]]] = {
-        "over_steps": (figures.OVER_STEPS, figures.step_drawings(groups, batch, selection)),
-        "resources": ("Resources", (tables.resources_table(systems),)),
-        tables.SLICES: (tables.SLICES_HEADING, tables.slice_tables(scored)),
-        "certificates": ("Certificates", certificates_table(found, len(systems.runs), left_out)),
-        "machine": ("Systems, models and software", tables.machine_tables(systems)),
-    }
-    for key, (heading, parts) in sections.items():
-        yield ReportSection(key, heading, tuple(parts), is_short=False)
 
 
 def matrix_csv(report: SweepReport) -> str:

@@ -195,12 +195,6 @@ class QuestionAnsweringRecipe(TaskRecipe):
                     "and count as unanswerable in the loss; set a larger task.stride or data.max_length"
                 )
                 warnings.append((message, coded("data.answers_cut", split=split.name, num_rows=count)))
-            if self._task.unanswerable and all(answers):
-                message = (
-                    f"{split.name}: every question has an answer, but task.unanswerable is true: the split has no "
-                    "example of a question without an answer"
-                )
-                warnings.append((message, coded("data.all_answered", split=split.name)))
             num_known = 0 if split is train else sum(context in known for context in split.samples.text_pairs or ())
             if num_known:  # the model may have learned their answers
                 message = (

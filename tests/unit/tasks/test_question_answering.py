@@ -156,12 +156,6 @@ def test_test_and_extra_sets_do_not_determine_whether_answers_may_be_absent(how:
     assert made.task.unanswerable is True
 
 
-def test_a_file_of_version_1_has_a_warning_where_answers_may_be_absent(how: TokenizeOptions, tmp_path: Path):
-    made = recipe(unanswerable=True)
-    splits = load(made, how, write_squad(tmp_path / "a.json", 20, answerable=1.0))
-    assert "data.all_answered" in [extra["code"] for _, extra in made.warnings(splits)]
-
-
 def test_shared_contexts_have_a_warning(how: TokenizeOptions, tmp_path: Path):
     made, path = recipe(), write_squad(tmp_path / "a.json", 40)
     splits = load(made, how, path, split={"validation": 0.5})
