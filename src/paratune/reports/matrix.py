@@ -40,7 +40,7 @@ from paratune.reports.outcomes import (
 )
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
-from paratune.reports.published import published_tables, read_plan
+from paratune.reports.published import LAYOUTS, layout_tables, published_tables, read_plan
 from paratune.reports.rows import results, results_csv
 from paratune.reports.runs.read import certificates_table
 from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
@@ -48,7 +48,6 @@ from paratune.reports.statements import TRUST, matrix_statements, trust_statemen
 from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
-from paratune.reports.systems.layouts import LAYOUTS, layout_tables
 from paratune.reports.systems.model import MATRIX, read_cell_runs
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
@@ -266,7 +265,7 @@ def make_sweep(
         targets: Scores; the report shows when configurations reached them.
         plan: Output of `paratune plan MATRIX --json`, shown next to published figures; for one matrix only.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
-        layout: Key of `paratune.reports.systems.layouts.LAYOUTS`: adds a table in the layout of a study.
+        layout: Key of `paratune.reports.published.LAYOUTS`: adds a table in the layout of a study.
         wanted: Files for a paper, too: "latex", "figures".
 
     Raises:

@@ -9,7 +9,7 @@ from make_study import grid, study_tables
 from raised import raises_code
 
 from paratune.reports.matrix import make_sweep
-from paratune.reports.systems.layouts import LAYOUTS
+from paratune.reports.published import LAYOUTS
 
 
 @pytest.fixture(scope="module")
