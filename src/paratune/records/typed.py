@@ -208,7 +208,6 @@ class Utilisation(RecordPart):
 
 
 class RankFacts(RecordPart):
-    rank: Number = None
     peak_memory_bytes: Number = None
     device: str | None = None
     phases_total_s: Numbers = {}
@@ -222,9 +221,7 @@ class RecordedMemory(RecordPart):
 
 
 class Best(RecordPart):
-    step: Number = None
     metric: str | None = None
-    value: Number = None
 
 
 class Noise(RecordPart):
@@ -328,9 +325,7 @@ class Summary(RecordPart):
 
     finished: str | None = None
     num_steps: Number = None
-    num_epochs: Number = None
     stop_reason: str | None = None
-    world_size: Number = None
     num_interruptions: Number = None
     num_requeued: Number = None
     num_restarts: Number = None
