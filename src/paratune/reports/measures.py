@@ -15,7 +15,6 @@ from typing import Any, Literal
 from paratune.base.units import NOT_AVAILABLE, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, direction, is_lower_better, metric_label
 from paratune.records import ALL_PHASES
-from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.efficiency import NOISE_KINDS, NoiseKind
 from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.verdicts.order import load_by_others
@@ -384,15 +383,6 @@ def cost(price: float) -> Measure:
         return None if hours is None else hours * price
 
     return _device("cost", f"Cost at {price:g} a device-hour", "price", -1, "device-hours times price", read=read)
-
-
-def not_better_than_constant(run: RunRecord) -> str | None:
-    """Return a sentence when the model is not better than a constant answer; None when it is, or nothing is known.
-
-    The first headline metric of the task decides, on the test set or else on validation.
-    """
-    found = compare_with_constant(run.summary.scores, run.summary.baseline.model_dump(), run.run.task.metrics)
-    return None if found is None or is_better_score(found.metric, found.model, found.constant) else found.sentence
 
 
 _EXPLAINED = {

@@ -12,12 +12,13 @@ from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE, format_as, format_count
 from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError
+from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.finished import RunRecord
 from paratune.records.scores import read_confusion
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures.canvas import Drawing
-from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
+from paratune.reports.measures import over_sessions, unknown_reasons
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
 from paratune.reports.rows import ReportRow, build_rows, results_csv
@@ -173,8 +174,9 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
     if run.summary.num_steps and not run.summary.throughput.num_steps_measured:
         steps = format_count(run.summary.num_steps)
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
-    if (sentence := not_better_than_constant(run)) is not None:
-        yield sentence
+    found = compare_with_constant(run.summary.scores, run.summary.baseline.model_dump(), run.run.task.metrics)
+    if found is not None and not is_better_score(found.metric, found.model, found.constant):
+        yield found.sentence
     by_session = {name: run.session_values(f"run.{field}") for name, field in _MAY_CHANGE.items()}
     if changes := [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]:
         steps = ", ".join(format_count(session.run.step) for session in run.sessions[1:])

@@ -102,25 +102,6 @@ class Configuration:
         return None if size is None else int(size)
 
 
-def build_configurations(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple[Configuration, ...]:
-    """Return the configurations of a matrix in the order of its axes, including those without a finished run."""
-    axes = [axis for axis in record.axes if not axis.is_seed]
-    groups = grouped(
-        ((cell_run.cell.kind, *(cell_run.cell.values[axis.label] for axis in axes)), cell_run) for cell_run in cell_runs
-    )
-    keys = _varied_keys(record, cell_runs)
-    kinds = {cell_run.cell.kind for cell_run in cell_runs}
-    configurations = []
-    for (kind, *names), group in groups.items():
-        values = dict(zip((axis.label for axis in axes), names, strict=True))
-        label = label_of(axes, values) or record.name
-        if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
-            label += ", probe"
-        of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
-        configurations.append(Configuration(label, values, tuple(group), of_matrix | _settings(group, keys)))
-    return tuple(configurations)
-
-
 def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     """Return the values of the axes that vary: names alone, numbers after the name of their axis.
 
@@ -183,7 +164,20 @@ class Systems:
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
         """The configurations in the order of the axes, including those without a finished run."""
-        return build_configurations(self.record, self.cell_runs)
+        record, cell_runs = self.record, self.cell_runs
+        axes = [axis for axis in record.axes if not axis.is_seed]
+        groups = grouped(((item.cell.kind, *(item.cell.values[axis.label] for axis in axes)), item) for item in cell_runs)
+        keys = _varied_keys(record, cell_runs)
+        kinds = {cell_run.cell.kind for cell_run in cell_runs}
+        configurations = []
+        for (kind, *names), group in groups.items():
+            values = dict(zip((axis.label for axis in axes), names, strict=True))
+            label = label_of(axes, values) or record.name
+            if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
+                label += ", probe"
+            of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
+            configurations.append(Configuration(label, values, tuple(group), of_matrix | _settings(group, keys)))
+        return tuple(configurations)
 
     @cached_property
     def baseline(self) -> Configuration | None:
