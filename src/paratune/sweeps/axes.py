@@ -146,7 +146,6 @@ def _listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value
 
 
 def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
-    """Return a named value with several settings."""
     if not NAME.fullmatch(name):
         allowed = "letters, digits, '.', '_' and '-', with a letter or digit first"
         file.refuse(f"{at}: {name!r} becomes part of the names of runs; allowed: {allowed}", at)

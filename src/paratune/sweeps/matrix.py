@@ -33,9 +33,6 @@ from paratune.sweeps.axes import (
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import TRIAL, Search, Trials, read_search, read_search_axes
 
-MAX_NOTES = 100_000
-"""Characters of notes: they are in `sweep.json`, which is written after each run."""
-
 
 class ProbeLength(Section):
     """Length of a probe."""
@@ -299,13 +296,10 @@ def _notes(file: MatrixFile, name: str) -> str | None:
         file.refuse(f"notes: {name} is outside the folder of this file; put it beside this file", "notes")
         return None
     try:
-        text = read_text(path)
+        return hide_secrets(read_text(path))
     except ConfigError as error:
         file.refuse(f"notes: {error}", "notes", error.code)
         return None
-    if len(text) > MAX_NOTES:
-        file.refuse(f"notes: {name} has {len(text):,} characters; allowed: at most {MAX_NOTES:,}", "notes")
-    return hide_secrets(text)
 
 
 def is_compressed(folder: Path, cell: CellRecord) -> bool:

@@ -271,8 +271,7 @@ def factor_effects(
     return effects
 
 
-def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> list[tuple[int, int]]:
-    """Return the places of cells that differ only on an axis."""
+def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> Pairs:
     at = {frozenset(cell.levels.items()): place for place, cell in enumerate(cells)}
     of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
     others = [(place, at.get(frozenset({**levels, axis: level}.items()))) for place, levels in of_base]

@@ -166,7 +166,9 @@ class Systems:
         """The configurations in the order of the axes, including those without a finished run."""
         record, cell_runs = self.record, self.cell_runs
         axes = [axis for axis in record.axes if not axis.is_seed]
-        groups = grouped(((item.cell.kind, *(item.cell.values[axis.label] for axis in axes)), item) for item in cell_runs)
+        groups = grouped(
+            ((item.cell.kind, *(item.cell.values[axis.label] for axis in axes)), item) for item in cell_runs
+        )
         keys = _varied_keys(record, cell_runs)
         kinds = {cell_run.cell.kind for cell_run in cell_runs}
         configurations = []
