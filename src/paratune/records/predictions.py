@@ -51,24 +51,17 @@ def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return shares
 
 
-def prediction_columns(
-    outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, scale: NumberScale | None = None
-) -> dict[str, Any]:
-    """Return the columns with the predictions.
+def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
+    """Return the columns with the predicted class, from (N, C) logits.
 
     Args:
-        outputs: (N, C) logits, or (N, 1) predicted numbers.
-        names: Class names in the order of their ids; empty for regression.
+        outputs: The logits.
+        names: Class names in the order of their ids.
         by_name: Whether columns of scores are `score_<class name>` and not `score_<class id>`.
-        scale: Scale of reported numbers; None reports the output of the model.
 
     Returns:
-        `prediction`: the class name, or the output of the model; `reported`: the number on the scale, if there is a
-        scale; for classes `score_...`: softmax probabilities, float32.
+        `prediction`: the class name; `score_...`: softmax probabilities, float32.
     """
-    if not names:
-        raw = outputs[:, 0].astype(np.float64)
-        return {"prediction": raw, **({"reported": scale.reported(raw)} if scale else {})}
     shares = softmax(outputs)
     predicted = [names[index] for index in outputs.argmax(axis=1)]
     return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))

@@ -248,7 +248,8 @@ class RegressionRecipe(SequenceRecipe):
         return raw if scale is None else scale.reported(raw)
 
     def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
-        return prediction_columns(outputs, [], scale=number_scale(self._task))
+        columns = {"prediction": outputs[:, 0].astype(np.float64)}
+        return columns if number_scale(self._task) is None else {**columns, "reported": self.predicted(outputs)}
 
     def label_column(self, labels: Outputs) -> Any:
         return labels.astype(np.float64)

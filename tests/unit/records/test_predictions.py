@@ -43,12 +43,6 @@ def test_scores_may_have_the_names_of_the_classes():
     assert list(prediction_columns(LOGITS, ["no", "yes"], by_name=True)) == ["prediction", "score_no", "score_yes"]
 
 
-def test_a_number_is_predicted_as_it_is():
-    columns = prediction_columns(np.array([[1.5], [-2.0]], dtype=np.float32), [])
-    assert list(columns) == ["prediction"]
-    assert columns["prediction"].tolist() == [1.5, -2.0]
-    assert columns["prediction"].dtype == np.float64
-
 
 def test_the_file_of_a_run_has_row_label_prediction_and_scores(tmp_path: Path):
     write_predictions(
@@ -72,7 +66,7 @@ def test_the_file_of_a_regression_has_numbers_and_no_id_where_there_is_none(tmp_
         "validation",
         rows=np.arange(2),
         ids=None,
-        columns={"label": np.array([1.5, 2.5]), **prediction_columns(np.array([[1.0], [2.0]]), [])},
+        columns={"label": np.array([1.5, 2.5]), "prediction": np.array([1.0, 2.0])},
     )
     table = pyarrow.parquet.read_table(tmp_path / "predictions.validation.parquet")
     assert table.to_pydict() == {"index": [0, 1], "label": [1.5, 2.5], "prediction": [1.0, 2.0]}
@@ -162,11 +156,3 @@ def test_a_scale_brings_numbers_into_its_limits_and_then_to_its_steps():
     assert bands.reported(np.array([6.24, 6.25, 6.74, 9.4, -0.3])).tolist() == [6.0, 6.5, 6.5, 9.0, 0.0]
     assert NumberScale(limits=(1.0, 5.0)).reported(np.array([0.2, 3.3])).tolist() == [1.0, 3.3]
     assert NumberScale(0.1).reported(np.array([0.29])).tolist() == [0.3]
-
-
-def test_numbers_on_a_scale_are_written_as_they_are_and_as_they_are_reported():
-    columns = prediction_columns(np.array([[6.3], [9.6]]), [], scale=NumberScale(0.5, (0.0, 9.0)))
-    assert {name: values.tolist() for name, values in columns.items()} == {
-        "prediction": [6.3, 9.6],
-        "reported": [6.5, 9.0],
-    }

@@ -78,6 +78,18 @@ def test_several_classes_are_joined_in_one_text():
     assert list(columns) == ["prediction", "score_a", "score_b", "score_c"]
 
 
+def test_numbers_are_written_as_they_are_and_as_they_are_reported():
+    columns = make_recipe(RegressionTask(kind="regression")).answer_columns(np.float32([[1.5], [-2.0]]), by_name=False)
+    assert (list(columns), columns["prediction"].tolist()) == (["prediction"], [1.5, -2.0])
+    assert columns["prediction"].dtype == np.float64
+    task = RegressionTask(kind="regression", round_to=0.5, range=[0.0, 9.0])
+    columns = make_recipe(task).answer_columns(np.array([[6.3], [9.6]]), by_name=False)
+    assert {name: values.tolist() for name, values in columns.items()} == {
+        "prediction": [6.3, 9.6],
+        "reported": [6.5, 9.0],
+    }
+
+
 def test_constant_training_targets_have_a_warning(tmp_path):
     task = RegressionTask(kind="regression")
     recipe = make_recipe(task)
