@@ -68,7 +68,7 @@ def explain(
             from paratune.explain.page import Explained, as_dict, write_explanations
             from paratune.infer.trained import NamedColumns, load_trained
 
-    methods = tuple(dict.fromkeys(method)) or tuple(METHODS)
+    methods: tuple[str, ...] = tuple(dict.fromkeys(method)) or tuple(METHODS)
     if methods != ("occlusion",):
         require_installed("captum", extra="serve")
     chosen = select_rows(table, numbers, input)

@@ -91,8 +91,8 @@ def fill_implied(layer: Layer) -> None:
     if not isinstance(task, dict):
         return
     kind = task.get("kind")
-    for key, name in IMPLIED_COLUMNS.get(kind, {}).items() if isinstance(kind, str) else ():
-        set_default(layer, f"data.columns.{key}", name, SourceLocation(f"task.kind: {kind}"))
+    for key, column in IMPLIED_COLUMNS.get(kind, {}).items() if isinstance(kind, str) else ():
+        set_default(layer, f"data.columns.{key}", column, SourceLocation(f"task.kind: {kind}"))
     if isinstance(kind, str) and kind in GLUE:
         if task.get("glue", kind) != kind:
             message = f"task.kind: {kind} and task.glue: {task['glue']} are different tasks; keep one of them"

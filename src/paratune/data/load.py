@@ -119,9 +119,7 @@ def default_selector(data: Data, task: Task) -> Selector:
     return selected
 
 
-def read_samples(
-    source: str | list[str], data: Data, selector: Selector, *, group_by: str | None = None
-) -> Samples:
+def read_samples(source: str | list[str], data: Data, selector: Selector, *, group_by: str | None = None) -> Samples:
     """Return the samples of one or several files; each must have all columns that the configuration names.
 
     Raises:

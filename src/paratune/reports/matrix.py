@@ -144,9 +144,9 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         }
         for key, (heading, parts) in sections.items():
             yield ReportSection(key, heading, tuple(parts), is_short=False)
-    groups = tuple(candidates_table(report, group, number) for number, group in enumerate(report.groups))
+    candidates = tuple(candidates_table(report, group, number) for number, group in enumerate(report.groups))
     heading = "All candidates" if report.record.select_per else "Candidates"
-    yield ReportSection("candidates", heading, groups, is_short=not scores.lines)
+    yield ReportSection("candidates", heading, candidates, is_short=not scores.lines)
     how = reproduction(reproduced_runs(report), report.runs, report.matrices)
     yield ReportSection("reproduce", REPRODUCE_HEADING, how, is_short=False)
 

@@ -43,7 +43,6 @@ def test_scores_may_have_the_names_of_the_classes():
     assert list(prediction_columns(LOGITS, ["no", "yes"], by_name=True)) == ["prediction", "score_no", "score_yes"]
 
 
-
 def test_the_file_of_a_run_has_row_label_prediction_and_scores(tmp_path: Path):
     write_predictions(
         tmp_path,

@@ -119,9 +119,7 @@ OTHERS = {
     "optim_args": UnsupportedKey("AdamW's parameters are betas, eps and weight_decay"),
     "optim_target_modules": UnsupportedKey("the optimizer updates all weights"),
     "adafactor": UnsupportedKey("train.optimizer: adafactor, under single and ddp"),
-    "average_tokens_across_devices": UnsupportedKey(
-        "the loss is the mean over all ranks' samples or tokens", (True,)
-    ),
+    "average_tokens_across_devices": UnsupportedKey("the loss is the mean over all ranks' samples or tokens", (True,)),
     "label_smoothing_factor": UnsupportedKey("the loss uses the labels without smoothing", (0, 0.0)),
     "neftune_noise_alpha": UnsupportedKey("no noise is added to embeddings"),
     "bf16_full_eval": UnsupportedKey("an evaluation computes as training does (precision)"),
@@ -144,22 +142,24 @@ OTHERS = {
 """Keys without an equivalent in paratune, with which the experiment may be different."""
 
 HARMLESS = frozenset(
-    (
-        "torch_compile_backend torch_compile_mode torchdynamo jit_mode_eval torch_empty_cache_steps use_liger_kernel "
-        "liger_kernel_config use_ipex use_cache use_mps_device logging_first_step logging_dir logging_nan_inf_filter "
-        "log_on_each_node log_level log_level_replica include_num_input_tokens_seen include_tokens_per_second "
-        "disable_tqdm project trackio_space_id trackio_bucket_id trackio_static_space_id prediction_loss_only "
-        "eval_on_start eval_do_concat_batches eval_use_gather_object batch_eval_metrics eval_accumulation_steps "
-        "include_for_metrics include_inputs_for_metrics save_only_model save_on_each_node save_safetensors "
-        "enable_jit_checkpoint overwrite_output_dir push_to_hub push_to_hub_model_id push_to_hub_organization "
-        "push_to_hub_token hub_private_repo hub_model_id hub_always_push hub_revision hub_token hub_strategy "
-        "restore_callback_states_from_checkpoint full_determinism dispatch_batches parallelism_config "
-        "dataloader_pin_memory dataloader_persistent_workers dataloader_multiprocessing_context dataloader_in_order "
-        "remove_unused_columns label_names length_column_name ddp_broadcast_buffers ddp_static_graph ddp_backend "
-        "ddp_timeout ray_scope fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap sharded_ddp mp_parameters "
-        "tpu_num_cores tpu_metrics_debug debug skip_memory_metrics fp16_opt_level fp16_backend half_precision_backend "
-        "do_train do_eval do_predict resume_from_checkpoint"
-    ).split()
+    {
+        *("torch_compile_backend", "torch_compile_mode", "torchdynamo", "jit_mode_eval", "torch_empty_cache_steps"),
+        *("use_liger_kernel", "liger_kernel_config", "use_ipex", "use_cache", "use_mps_device", "logging_first_step"),
+        *("logging_dir", "logging_nan_inf_filter", "log_on_each_node", "log_level", "log_level_replica"),
+        *("include_num_input_tokens_seen", "include_tokens_per_second", "disable_tqdm", "project", "trackio_space_id"),
+        *("trackio_bucket_id", "trackio_static_space_id", "prediction_loss_only", "eval_on_start"),
+        *("eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics", "eval_accumulation_steps"),
+        *("include_for_metrics", "include_inputs_for_metrics", "save_only_model", "save_on_each_node"),
+        *("save_safetensors", "enable_jit_checkpoint", "overwrite_output_dir", "push_to_hub", "push_to_hub_model_id"),
+        *("push_to_hub_organization", "push_to_hub_token", "hub_private_repo", "hub_model_id", "hub_always_push"),
+        *("hub_revision", "hub_token", "hub_strategy", "restore_callback_states_from_checkpoint", "full_determinism"),
+        *("dispatch_batches", "parallelism_config", "dataloader_pin_memory", "dataloader_persistent_workers"),
+        *("dataloader_multiprocessing_context", "dataloader_in_order", "remove_unused_columns", "label_names"),
+        *("length_column_name", "ddp_broadcast_buffers", "ddp_static_graph", "ddp_backend", "ddp_timeout"),
+        *("ray_scope", "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap", "sharded_ddp", "mp_parameters"),
+        *("tpu_num_cores", "tpu_metrics_debug", "debug", "skip_memory_metrics", "fp16_opt_level", "fp16_backend"),
+        *("half_precision_backend", "do_train", "do_eval", "do_predict", "resume_from_checkpoint"),
+    }
 )
 """Keys without an equivalent that do not change what is learned, whatever their value: of logs, uploads and speed."""
 

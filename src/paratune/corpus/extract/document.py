@@ -21,7 +21,7 @@ from typing import Any
 
 import cchardet
 import ftfy
-import ftfy.bad_codecs  # noqa: F401 - registers the sloppy-* codecs
+import ftfy.bad_codecs
 import kreuzberg
 import pypdfium2
 import trafilatura

@@ -201,7 +201,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
             time_until("total", "Whole run until then", target, results),
             replace(
                 of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
-                read=lambda run, best=best: best.get(run.name),
+                read=lambda run, best=best: best.get(run.name),  # type: ignore[misc]
             ),
         ]  # fmt: skip
         title = f"Time to {target.text} on validation"
