@@ -38,6 +38,7 @@ def doctor(
     from paratune.config.load import allow_code, check_layer
     from paratune.config.sections import run_path
     from paratune.doctor.checkup import describe_machine, judge, judge_setup, print_findings
+    from paratune.doctor.machine import check_extras
 
     if config is None and (set_ or site or nproc is not None):
         message = "--set, --site and --nproc describe a run: name its CONFIG"
@@ -52,7 +53,7 @@ def doctor(
     with status, stdout_for_results():
         if config is None:
             machine = describe_machine(folder)
-            findings = judge(machine)
+            findings = [*judge(machine), *check_extras()]
         else:
             loaded, problems = check_layer(read_layers(config, set_), config)
             machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))

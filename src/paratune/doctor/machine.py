@@ -13,6 +13,8 @@ from paratune import hardware
 from paratune.base.units import GIB, MIB, format_bytes, format_number, parse_count
 from paratune.doctor.facts import Finding, Level, MachineFacts
 
+OF_DEVELOPERS = ("dev", "docs", "release")
+"""Extras without features for users."""
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 LOW_MEMORY_BYTES = 2 * GIB
 """A process with torch and a small model uses about 1 GiB."""
@@ -26,20 +28,34 @@ LOW_FREE_BYTES = 5 * GIB
 
 
 def check_packages(machine: MachineFacts) -> Iterator[Finding]:
-    for name, wanted in requirements():
-        version = _installed(name)
-        if version is not None and meets(version, wanted):
+    for name, wanted, extra in requirements():
+        version = None if extra is not None else _installed(name)
+        if extra is not None or (version is not None and meets(version, wanted)):
             continue
         found = f"{name} is not installed" if version is None else f"{name} {version} is installed; {wanted} is needed"
         line = f"pip install '{name}{wanted}'"
         yield Finding("packages", "problem", found, "paratune cannot run without it.", line=line)
 
 
-def requirements(package: str = "paratune") -> list[tuple[str, str]]:
-    """Return name and version range of each requirement in the package's own metadata, without those of extras."""
-    texts = (text.partition(";") for text in metadata.requires(package) or [])
-    matches = [re.match(r"\s*([\w.-]+)\s*\(?([^)]*)\)?", name) for name, _, marker in texts if "extra" not in marker]
-    return [(match[1], match[2].strip()) for match in matches if match]
+def check_extras() -> Iterator[Finding]:
+    missing = [
+        extra
+        for name, wanted, extra in requirements()
+        if extra not in (None, *OF_DEVELOPERS) and ((version := _installed(name)) is None or not meets(version, wanted))
+    ]
+    if missing:
+        yield Finding("extras", "note", f"missing extras: {', '.join(map(str, dict.fromkeys(missing)))}")
+
+
+def requirements(package: str = "paratune") -> list[tuple[str, str, str | None]]:
+    """Return (name, version range, extra or None) of each requirement in the package's own metadata."""
+    result = []
+    for text in metadata.requires(package) or []:
+        match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?", text)
+        extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", text)
+        if match:
+            result.append((match[1], match[2].strip(), extra[1] if extra else None))
+    return result
 
 
 def meets(version: str, wanted: str) -> bool:

@@ -84,9 +84,13 @@ def test_only_a_problem_fails(machine, capsys, level, code):
     assert result["node"]["hostname"] == "node7"
 
 
-def test_one_line_without_a_problem(machine, capsys):
-    assert checkup.print_findings([], machine, None, as_json=False) == 0
-    assert capsys.readouterr().out == "no problems: torch 2.13.0, 8 cores, 32 GiB of memory, no GPU\n"
+def test_three_lines_without_a_problem(machine, monkeypatch, capsys):
+    """Also where no extra is installed."""
+    monkeypatch.setattr(checks, "_installed", lambda _name: None)
+    assert checkup.print_findings([*checks.check_extras()], machine, None, as_json=False) == 0
+    *_, last = lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 3
+    assert last == "no problems: torch 2.13.0, 8 cores, 32 GiB of memory, no GPU"
 
 
 @pytest.mark.parametrize(
@@ -142,11 +146,16 @@ def test_requirements_are_read_from_the_metadata(monkeypatch):
         "x (<3,>=1)",
     ]
     monkeypatch.setattr(checks.metadata, "requires", lambda _package: lines)
-    assert checks.requirements() == [("torch", ">=2.11"), ("x", "<3,>=1")]
+    assert checks.requirements() == [
+        ("torch", ">=2.11", None),
+        ("gt-demo", "==0.1.0", "demo"),
+        ("paratune", "", "dev"),
+        ("x", "<3,>=1", None),
+    ]
 
 
 def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
-    wanted = [("torch", ">=2.11"), ("transformers", ">=5"), ("rich", ">=14")]
+    wanted = [("torch", ">=2.11", None), ("transformers", ">=5", None), ("rich", ">=14", None)]
     monkeypatch.setattr(checks, "requirements", lambda: wanted)
     monkeypatch.setattr(checks, "_installed", {"torch": "2.13.0", "transformers": "4.57.0"}.get)
     findings = list(checks.check_packages(machine))
@@ -154,6 +163,16 @@ def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
     assert findings[0].fact == "transformers 4.57.0 is installed; >=5 is needed"
     assert findings[1].fact == "rich is not installed"
     assert findings[1].line == "pip install 'rich>=14'"
+
+
+def test_missing_extras_are_one_note(monkeypatch):
+    wanted = [("torch", ">=2", None), ("a", "", "plots"), ("b", ">=2", "plots"), ("c", "", "demo"), ("d", "", "dev")]
+    monkeypatch.setattr(checks, "requirements", lambda: [*wanted, ("e", "", "peft")])
+    monkeypatch.setattr(checks, "_installed", {"a": "1", "b": "1", "c": "1"}.get)
+    (note,) = checks.check_extras()
+    assert (note.level, note.fact) == ("note", "missing extras: plots, peft")
+    monkeypatch.setattr(checks, "requirements", lambda: wanted[-2:])
+    assert list(checks.check_extras()) == []
 
 
 # ---- devices
