@@ -164,8 +164,8 @@ def _divided(batch: BatchSize, traits: Traits, num_ranks: int, group_size: int) 
     if share % micro:
         sizes = divisors(share)
         near = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
-        message = f"batch.micro_batch_size is {micro}, no divisor of {share}, a rank's samples of batch.global: "
-        message += f"{batch.global_}; the nearest: {_either(near)}"
+        message = f"batch.micro_batch_size is {micro}, which does not divide {share}, a rank's share of batch.global: "
+        message += f"{batch.global_}; the nearest that do: {_either(near)}"
         facts |= {"micro_batch_size": micro, "share": share, "nearest": near}
         keys = ("batch.micro_batch_size", "batch.global")
         return Problem(message, keys, code="batch.micro_batch_not_divisor", facts=facts)
