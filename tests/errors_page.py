@@ -22,7 +22,9 @@ EXIT_CODES = {
     },
     **dict.fromkeys(("Problem", "add", "Fault", "refuse", "_unusable"), errors.EXIT_CONFIG),
     **dict.fromkeys(("Unavailable", "TooLarge"), errors.EXIT_DATA),
-    **dict.fromkeys(("line_error", "table_error", "usable_rows", "_wrong_column", "_wrong_values"), errors.EXIT_DATA),
+    **dict.fromkeys(
+        ("line_error", "source_error", "table_error", "usable_rows", "_wrong_column", "_wrong_values"), errors.EXIT_DATA
+    ),
     **dict.fromkeys(("UnreadableError", "_refused"), errors.EXIT_CHECKPOINT),
 }
 """Exit code by the class of an error, or by the name of the function that records a configuration problem."""

@@ -43,7 +43,7 @@ _TEXTS_AT_A_TIME = 10_000
 """Rows of a Parquet file that are in memory at a time in `iterate_texts`."""
 
 
-def _error(source: object, problem: str, *, code: str, **facts: Any) -> DataError:
+def source_error(source: object, problem: str, *, code: str, **facts: Any) -> DataError:
     """Return the error of a source; `problem` follows its name."""
     return DataError(f"{source}{problem}", code=code, source=str(source), **facts)
 
@@ -79,7 +79,9 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
     else:
         table = _read_path(source)
     if table.num_rows == 0:
-        raise _error(source, f" has no rows (columns: {listing(table.column_names) or 'none'})", code="data.empty")
+        raise source_error(
+            source, f" has no rows (columns: {listing(table.column_names) or 'none'})", code="data.empty"
+        )
     return table
 
 
@@ -111,7 +113,7 @@ def _read_demo(source: str) -> pa.Table:
     name = source.removeprefix("demo:")
     if name not in DEMO:
         problem = f" is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
-        raise _error(source, problem, code="data.not_found")
+        raise source_error(source, problem, code="data.not_found")
     return parse_csv((importlib.resources.files("paratune") / "demo" / DEMO[name]).read_bytes(), source)
 
 
@@ -125,7 +127,7 @@ def _read_path(source: str) -> pa.Table:
     also = f"; nor does its folder {parent}"
     if parent.is_dir():
         also = did_you_mean(path.name, [item.name for item in parent.iterdir()])
-    raise _error(path, f" does not exist{also} (working directory: {Path.cwd()})", code="data.not_found")
+    raise source_error(path, f" does not exist{also} (working directory: {Path.cwd()})", code="data.not_found")
 
 
 def _read_file(path: Path, split: str | None) -> pa.Table:
@@ -135,22 +137,22 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
     is_paragraphs = kind == ".txt" and split == PARAGRAPHS
     if split is not None and not is_paragraphs:
         problem = f"#{split}: only folders saved by `datasets` have splits, and only .txt files #{PARAGRAPHS}"
-        raise _error(path, f"{problem}; name the file without #", code="data.split_unknown", split=split)
+        raise source_error(path, f"{problem}; name the file without #", code="data.split_unknown", split=split)
     if kind not in PARSERS:
         allowed = f"(allowed: {', '.join(PARSERS)}, each also with .gz)"
-        raise _error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
+        raise source_error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
     if not path.is_file():
         problem = " is not a regular file (a pipe, a socket or a device?); write the rows to a file"
-        raise _error(path, problem, code="data.unreadable")
+        raise source_error(path, problem, code="data.unreadable")
     try:
         raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         problem = f" is damaged or not gzip: {error}; download or compress it again"
-        raise _error(path, problem, code="data.damaged") from error
+        raise source_error(path, problem, code="data.damaged") from error
     except OSError as error:
-        raise _error(path, f" cannot be read: {error.strerror or error}", code="data.unreadable") from error
+        raise source_error(path, f" cannot be read: {error.strerror or error}", code="data.unreadable") from error
     if not raw:
-        raise _error(path, " is empty (0 bytes)", code="data.empty")
+        raise source_error(path, " is empty (0 bytes)", code="data.empty")
     parse = parse_paragraphs if is_paragraphs else PARSERS[kind]
     return parse(raw, str(path))
 
@@ -165,7 +167,7 @@ def _unpacked(path: Path) -> bytes:
             if unpacked.tell() + len(chunk) > limit:
                 sizes = f" has {format_bytes(packed)} and unpacks to more than {format_bytes(limit)}"
                 advice = "which is not plausible for text; if the file is right, unpack it and name the unpacked file"
-                raise _error(path, f"{sizes}, {advice}", code="data.too_large")
+                raise source_error(path, f"{sizes}, {advice}", code="data.too_large")
             unpacked.write(chunk)
     return unpacked.getvalue()  # shares the memory, no copy
 
@@ -176,7 +178,7 @@ def _explained(source: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _error(source, f" is damaged or not Parquet: {error}", code="data.damaged") from error
+        raise source_error(source, f" is damaged or not Parquet: {error}", code="data.damaged") from error
 
 
 def _parse_parquet(raw: bytes, source: str) -> pa.Table:
@@ -205,15 +207,15 @@ def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
     is_one, is_several = (path / "state.json").is_file(), (path / "dataset_dict.json").is_file()
     if not is_one and not is_several:
         problem = " is a folder that was not saved by `datasets` (save_to_disk); name a file in it"
-        raise _error(path, problem, code="data.format")
+        raise source_error(path, problem, code="data.format")
     datasets = require("datasets", extra="hub")
     try:
         dataset = datasets.load_from_disk(str(path))
     except Exception as error:  # `datasets` raises many kinds for a damaged folder
-        raise _error(path, f" cannot be read by datasets: {error}", code="data.unreadable") from error
+        raise source_error(path, f" cannot be read by datasets: {error}", code="data.unreadable") from error
     if is_one and split is not None:
         problem = f" has a single split; name it without #{split}"
-        raise _error(path, problem, code="data.split_unknown", split=split)
+        raise source_error(path, problem, code="data.split_unknown", split=split)
     return _as_table(_pick(dataset, split, str(path), "#") if is_several else dataset)
 
 
@@ -227,7 +229,7 @@ def _pick(splits: Any, split: str | None, source: str, mark: str) -> Any:
     problem = f" has {len(names)} splits; name one: {source}{mark}{names[0]}"
     if split is not None:
         problem = f" has no split {split}{did_you_mean(split, names)}"
-    raise _error(source, f"{problem} (has: {', '.join(names)})", code="data.split_unknown", split=split)
+    raise source_error(source, f"{problem} (has: {', '.join(names)})", code="data.split_unknown", split=split)
 
 
 def _as_table(dataset: Any) -> pa.Table:
@@ -241,7 +243,7 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     parts = name.split("/")
     if not all(parts) or len(parts) > 3:
         problem = ": expected hub:NAME, hub:OWNER/NAME or hub:OWNER/NAME/CONFIG, with @SPLIT"
-        raise _error(source, problem, code="data.hub")
+        raise source_error(source, problem, code="data.hub")
     readings: list[tuple[str, str | None]] = [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
     if len(parts) == 2:  # OWNER/NAME or NAME/CONFIG: both are tried, in this order
         readings.append((parts[0], parts[1]))
@@ -249,7 +251,7 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     readings = [(data_set, config) for data_set, config in readings if not _is_local(data_set)]
     if not readings:
         problem = f": {name} is a folder here or a reader of `datasets`, and no data set of the hub; name a file"
-        raise _error(source, problem, code="data.hub")
+        raise source_error(source, problem, code="data.hub")
     reason = hub.unreachable_reason()
     problems = []
     # Offline, `datasets` returns the newest version in its cache and ignores the revision: then nothing is tried.
@@ -264,8 +266,8 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     if reason is not None:
         problem = f" is on the hub, {'its revision' if revision else 'it'} is not in the cache, and {reason}"
         advice = "on a machine with a network, save it (datasets.load_dataset(...).save_to_disk(FOLDER))"
-        raise _error(source, f"{problem}; {advice}, and name the folder", code="data.hub")
-    raise _error(source, f" could not be loaded from the hub ({'; '.join(problems)})", code="data.hub")
+        raise source_error(source, f"{problem}; {advice}, and name the folder", code="data.hub")
+    raise source_error(source, f" could not be loaded from the hub ({'; '.join(problems)})", code="data.hub")
 
 
 def _is_local(name: str) -> bool:
@@ -308,17 +310,19 @@ def read_own_rows(source: str) -> pa.Table:
     except (ConfigError, DataError):
         raise
     except OWN_ERRORS as error:  # a user's data set may raise anything
-        raise _error(source, f": reading its rows raised {described_error(error)}", code="data.own_rows") from error
+        raise source_error(
+            source, f": reading its rows raised {described_error(error)}", code="data.own_rows"
+        ) from error
     for number, row in enumerate(read):
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
             problem = f": row {number} is of type {type(row).__name__}; a row is a mapping of column names to values"
-            raise _error(source, problem, code="data.own_rows", row=number)
+            raise source_error(source, problem, code="data.own_rows", row=number)
     columns = dict.fromkeys(key for row in read for key in row)
     try:
         return pa.table({key: pa.array([row.get(key) for row in read]) for key in columns})
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         problem = f": the values of a column have different types, or a type that Arrow does not have: {error}"
-        raise _error(source, f"{problem}; use texts, numbers and lists of them", code="data.own_rows") from error
+        raise source_error(source, f"{problem}; use texts, numbers and lists of them", code="data.own_rows") from error
 
 
 def _arguments(query: str, source: str) -> dict[str, str]:
@@ -330,7 +334,7 @@ def _arguments(query: str, source: str) -> dict[str, str]:
     arguments = dict(pairs)
     if len(arguments) != len(pairs) or bool(arguments) != bool(query):
         problem = f": what follows ? is {query}; write key=value&key=value, each key once"
-        raise _error(source, problem, code="data.own_arguments", value=query)
+        raise source_error(source, problem, code="data.own_arguments", value=query)
     return arguments
 
 
@@ -343,9 +347,9 @@ def _rows_of(rows: Any, source: str) -> list[Any]:
         read = list(rows)
     else:
         problem = f" returned {type(rows).__name__}; return a data set or an iterable of mappings"
-        raise _error(source, problem, code="data.own_rows")
+        raise source_error(source, problem, code="data.own_rows")
     after = len(rows) if before is not None else None
     if before != after or before not in (None, len(read)):
         lengths = f": its length was {before} before and {after} after reading, and it has {len(read)} rows"
-        raise _error(source, f"{lengths}; a data set must not change", code="data.own_rows")
+        raise source_error(source, f"{lengths}; a data set must not change", code="data.own_rows")
     return read

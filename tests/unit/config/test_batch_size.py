@@ -108,7 +108,7 @@ def test_a_pipeline_gets_enough_micro_batches(options, ranks, stages, resolved):
             4,
             ["has 2 micro-batches", "4 stages", "micro_batch_size to at most 8"],
         ),
-        ({"per_device": 8}, 2, ["has 1 micro-batch,", "batch.grad_accum_steps to at least 2"]),
+        ({"per_device": 8}, 2, ["has 1 micro-batch;", "batch.grad_accum_steps to at least 2"]),
         ({"global": 3}, 4, ["has 3 micro-batches", "batch.global to at least 4"]),
     ],
 )
