@@ -196,9 +196,8 @@ QUESTIONS = [
         ("train", "q.yaml"),
         EXIT_DATA,
         (
-            "q.json: 1 of 2 questions cannot be used: 1 with a first answer that is not at its position in the context "
-            "(positions count characters, not bytes), row 1 (counted from 0) (row 1: 'Portugal' at 22, where the "
-            "context has 'ortugal'; it is at 21). Correct the file, or drop such rows with data.missing: drop",
+            *("q.json: 1 of 2 questions", "row 1 (counted from 0)", "'Portugal' at 22", "'ortugal'; it is at 21"),
+            "data.missing: drop",
         ),
         prepare=_questions(answers={"text": ["Portugal"], "answer_start": [22]}),
     ),

@@ -218,7 +218,9 @@ def _explain(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, in
     if not text and not context and not problem.startswith(("expected", "found")):
         return problem, mark.line + 1  # of `_Reader`
     number = (start if text in _AT_START else mark).line
-    return advice.format(line=_short(lines[number]) if number < len(lines) else ""), number + 1
+    if number >= len(lines):  # the end of the file: the last line that may have an open bracket
+        number = max((n for n, line in enumerate(lines) if "[" in line or "{" in line), default=0)
+    return advice.format(line=_short(lines[number])), number + 1
 
 
 def _missing_colon(line: str) -> str:
