@@ -63,7 +63,7 @@ class ToyCluster:
             with suppress(OSError, ValueError, psutil.Error):
                 process = psutil.Process(int(path.read_text()))
                 # Another process may have the number of a daemon that ended.
-                if process.status() != psutil.STATUS_ZOMBIE and str(self.folder) in " ".join(process.cmdline()):
+                if _is_running(process) and str(self.folder) in " ".join(process.cmdline()):
                     numbers[path.stem] = process.pid
         return numbers
 
@@ -343,8 +343,17 @@ def _end(numbers: Sequence[int]) -> None:
         with suppress(psutil.Error):
             processes.append(psutil.Process(number))
             processes[-1].terminate()
-    _, alive = psutil.wait_procs(processes, timeout=END_S)
-    _kill([process.pid for process in alive])
+    deadline = time.monotonic() + END_S
+    while (processes := [process for process in processes if _is_running(process)]) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    _kill([process.pid for process in processes])
+
+
+def _is_running(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        # A daemon stays a zombie in a container whose first process does not wait for it.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _job_processes(cluster: ToyCluster, name: str) -> list[int]:

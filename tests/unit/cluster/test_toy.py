@@ -93,6 +93,17 @@ def test_only_own_daemons_count_as_running(tmp_path: Path):
     assert result == {"slurmctld": own.pid}
 
 
+def test_a_daemon_that_nobody_waits_for_has_ended():
+    code = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        number = int(parent.stdout.readline())
+        began = time.monotonic()
+        toy._end([number])  # now a zombie
+        parent.kill()
+    assert time.monotonic() - began < toy.END_S / 2
+
+
 def test_status_and_stop_report_that_no_cluster_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert toy_cluster("status", folder=tmp_path, nodes=3) == 1
     assert toy_cluster("stop", folder=tmp_path, nodes=3) == 0
