@@ -104,3 +104,10 @@ def test_a_site_that_does_not_fit_is_refused_before_the_first_stage(tmp_path):
 def test_the_options_of_a_cluster_go_together(tmp_path, given):
     with raises_code("cli.option_missing", "--executor", "--tasks"):
         corpus(tmp_path / "c.yaml", **given)
+
+
+def test_tasks_are_at_least_1(tmp_path):
+    (tmp_path / "x.cdx").touch()
+    (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
+    with raises_code("cli.out_of_range", "--tasks", "0"):
+        corpus(tmp_path / "c.yaml", executor="local", tasks=0)
