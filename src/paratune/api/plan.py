@@ -14,7 +14,7 @@ from paratune.config.load import allow_code
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY, RECIPE_KEY, named_code
 from paratune.config.permission import REMOTE_CODE, is_allowed
 from paratune.console import Display, set_up_logging, stdout_for_results
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, option_error
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
@@ -144,7 +144,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
     """Return the machine that is planned: the named one, the one of the measured runs, or this one.
 
     Raises:
-        ConfigError: There is no such machine, or another machine was measured.
+        ConfigError: There is no such machine, another machine was measured, or `network` changes nothing.
     """
     from paratune.api.plan_inputs import machine_of_run
     from paratune.planning.constants import NETWORK_SHARE, Bounded
@@ -162,7 +162,10 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         devices = [machine.description, others[0]]
         message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
         raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
-    if options.network is not None and machine.constants is not None:
+    if options.network is not None:
+        if machine.constants is None:
+            reason = f"it changes only the times of a listed device (--device), and {machine.name} is none"
+            raise option_error("--network", options.network, reason, code="cli.no_effect")
         rate = Bounded(*NETWORK_SHARE).times(options.network * 1e9 / 8)
         machine = replace(machine, constants=machine.constants.replaced({"network": rate}))
     return replace(machine, price_per_hour=options.price)

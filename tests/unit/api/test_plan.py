@@ -90,6 +90,11 @@ def test_invalid_options_have_the_codes_of_the_command(
         paratune.plan(values, **options)
 
 
+def test_a_rate_between_nodes_needs_a_listed_device(values: dict[str, Any]) -> None:
+    with raises_code("cli.no_effect", "--network 100", "--device"):
+        paratune.plan(values, {"device": "cpu"}, network=100, max_length=8)
+
+
 def test_the_rate_between_nodes_narrows_the_times_of_options_on_several(values: dict[str, Any]) -> None:
     options = {"device": "a100-40gb", "devices": 16, "strategies": "ddp", "max_length": 8}
     (assumed,), (given,) = (
