@@ -176,7 +176,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     _use(
         "explain",
-        ("explain", "runs/c", "--input", "new.csv", "--rows", "0", "--out", "out", "--steps", "4", "--max-evals", "20"),
+        ("explain", "runs/c", "--input", "new.csv", "--rows", "0", "--out", "out"),
         lambda folder: files_below(folder / "out", ("report.json",)),
         before=_TRAIN,
     ),
