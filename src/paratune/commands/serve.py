@@ -62,8 +62,7 @@ def serve(
             message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
             raise ConfigError(message, code="serve.task", target=run, kind=trained.task.kind)
     service = Service(trained, ServingLimits(rate_per_s=rate))
-    write_line = partial(print, end="", flush=True)
-    app = make_app(service, listens_on=host, token=token, write_line=lambda line: write_line(f"{line}\n"))
+    app = make_app(service, listens_on=host, token=token, write_line=partial(print, flush=True))
     address = f"[{host}]" if ":" in host else host
     print(plain(f"{run} at http://{address}:{listener.getsockname()[1]}"), file=sys.stderr, flush=True)  # noqa: T201
     signal = run_server(app, listener)
