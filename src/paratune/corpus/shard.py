@@ -143,6 +143,8 @@ def reading(path: Path) -> Iterator[None]:
     with os_error_as(CheckpointError, f"{path} cannot be read", remedy, code="corpus.damaged", path=path):
         try:
             yield
+        except pa.ArrowMemoryError:  # the file may be complete
+            raise
         except pa.ArrowException as error:
             raise OSError(str(error)) from error
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
 
-from paratune.corpus.shard import ShardWriter, read_rows
+from paratune.corpus.shard import ShardWriter, read_rows, reading
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 
@@ -62,3 +62,8 @@ def test_a_table_that_cannot_be_read_is_named(left: bytes | None, tmp_path: Path
         (tmp_path / "part-00001.parquet").write_bytes(left)
     with raises_code("corpus.damaged", "part-00001.parquet"):
         list(read_rows(tmp_path / "part-00001.parquet"))
+
+
+def test_a_table_for_which_memory_is_short_is_not_called_damaged(tmp_path: Path):
+    with pytest.raises(MemoryError), reading(tmp_path / "part-00000.parquet"):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
