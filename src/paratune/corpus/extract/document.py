@@ -21,7 +21,6 @@ from typing import Any
 
 import cchardet
 import ftfy
-import ftfy.bad_codecs
 import ftfy.bad_codecs  # registers the sloppy-* codecs
 import kreuzberg
 import pypdfium2
