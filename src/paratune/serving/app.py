@@ -1,6 +1,6 @@
-"""The paths of the server: `/predict`, `/health`, and the page `/`; and what every request passes first.
+"""The paths of the server: `/predict`, `/health`, and the page `/`.
 
-Which is: state of the server, Host header, rate, token; after the answer a line of the access log.
+Every request passes the checks of Host header, rate and token first, and leaves a line in the access log.
 """
 
 import asyncio
@@ -39,6 +39,12 @@ from paratune.serving.access import (
 from paratune.serving.batcher import Batcher
 from paratune.serving.predictor import Predictor, column_names, describe, read_calibration, read_rows
 
+log = logging.getLogger(__name__)
+
+PATHS = frozenset({"/", "/predict", "/health"})
+OPEN_PATHS = ("/", "/health")
+"""Paths that need no token and have no rate: the page, which asks for the token, and the state for a supervisor."""
+
 
 def page_response() -> Response:
     """Return the page; its headers forbid other scripts, other sites, and being shown inside of another page."""
@@ -71,12 +77,6 @@ def _read(package: str, name: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-log = logging.getLogger(__name__)
-
-OPEN_PATHS = ("/", "/health")
-"""Paths that need no token and have no rate: the page, which asks for the token, and the state for a supervisor."""
 
 
 def error_response(error: ParatuneError) -> Response:
@@ -154,9 +154,6 @@ class Gate:
             "duration_ms": round(1000 * duration_s, 3),
         }
         self.write_line(json.dumps(line))
-
-
-PATHS = frozenset({"/", "/predict", "/health"})
 
 
 class Service:
