@@ -352,7 +352,7 @@ def _end(numbers: Sequence[int]) -> None:
 def _is_running(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         # A daemon stays a zombie in a container whose first process does not wait for it.
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
