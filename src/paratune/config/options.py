@@ -209,16 +209,21 @@ def json_schema() -> dict[str, Any]:
         kind = schema["$defs"][kinds(section_options(Config)["task"])[task.kind].__name__]["properties"]["kind"]
         kind.pop("const", None)
         kind["enum"] = [task.kind, *(name for name, glue_task in GLUE.items() if glue_task.kind == task.kind)]
-    for key, option in section_options(Config).items():
-        # Where only the kind is required, it may be written in place of the section.
-        required = {
-            kind: [inner.key for inner in section_options(section).values() if inner.required]
-            for kind, section in (kinds(option).items() if option.by_kind else ())
-        }
-        words = [kind for kind, keys in required.items() if keys == ["kind"]] + list(GLUE if key == "task" else ())
-        schema["properties"][key]["description"] = option.help
-        if words:
-            schema["properties"][key]["anyOf"].append({"enum": words})
+    sections = [(Config, schema)]
+    for section, part in sections:  # grows: sections in sections
+        for key, option in section_options(section).items():
+            if not option.sections:
+                continue
+            sections += [(inner, schema["$defs"][inner.__name__]) for inner in option.sections]
+            part["properties"][key]["description"] = option.help
+            # Where only the kind is required, it may be written in place of the section.
+            required = {
+                kind: [inner.key for inner in section_options(of_kind).values() if inner.required]
+                for kind, of_kind in (kinds(option).items() if option.by_kind else ())
+            }
+            words = [kind for kind, keys in required.items() if keys == ["kind"]] + list(GLUE if key == "task" else ())
+            if words:
+                part["properties"][key]["anyOf"].append({"enum": words})
     extends = {
         "description": "File, or list of files, that this file extends; relative to this file.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],

@@ -79,6 +79,7 @@ def test_the_schema_refuses(value):
     [
         {"extends": ["a.yaml", "b.yaml"]},
         {"strategy": "ddp"},
+        {"model": {"adapter": "lora"}},
         {"task": "regression"},
         {"strategy": {"kind": "my.module:Mine", "options": {"x": 1}}},
         {"strategy": {"bucket_cap_mb": 3}},  # completes a file that it extends
