@@ -15,7 +15,7 @@ from paratune.config.traits import TRAITS
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 CLASSES = {name for name in vars(strategy_sections) if name.endswith("Options")}
-PER_KIND = {"config/check_train.py", "config/traits.py", "config/trainer/running.py"}
+PER_KIND = {"config/check_train.py", "config/traits.py", "config/trainer/convert.py"}
 """Checks of the options of each strategy, their traits, and the conversion of the files of other tools."""
 
 
