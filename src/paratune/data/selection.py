@@ -57,8 +57,9 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     ids = {tag: number for number, tag in enumerate(task.labels)} | default_ids(task.labels)
     unseen: dict[str, list[int]] = {}
     for row in rows:
-        for tag in {*tags[row]} - {*ids}:
-            unseen.setdefault(tag, []).append(row)
+        for tag in dict.fromkeys(tags[row]):  # in their order, so that all ranks have the same message
+            if tag not in ids:
+                unseen.setdefault(tag, []).append(row)
     if unseen:
         raise unseen_error(unseen, ids, reader.label_place)
     return replace(samples, tags=[np.asarray([ids[tag] for tag in tags[row]], dtype=np.int64) for row in rows])
@@ -156,7 +157,8 @@ def _place(value: Any, choices: Sequence[str], names: Sequence[str] | None, how:
     """Return the place of the right choice of a row; None where the label has another format, or is too large."""
     text, place = str(value), None
     if how in ("index", "number"):
-        number = whole_number(value)
+        # A text such as 1.0 is a choice of a row of numbers, not a place.
+        number = None if isinstance(value, str) and not value.strip().isdecimal() else whole_number(value)
         place = None if number is None else number - (how == "number")
     elif how == "name":
         place = None if names is None or text not in names else names.index(text)

@@ -62,6 +62,12 @@ def test_labels_with_several_meanings_need_the_option():
     assert select([1, 1, 1], task="number")[0].labels.tolist() == [0, 0, 0]
 
 
+def test_texts_with_a_decimal_point_are_no_places():
+    choices = [["1.0", "2.0", "3.0"], ["4.0", "1.0", "2.0"], ["0.0", "1.0", "5.0"]]
+    samples, found = select(["2.0", "1.0", "1.0"], choices=choices)
+    assert (found, samples.labels.tolist()) == ("text", [1, 1, 1])
+
+
 def test_labels_that_are_no_choice_are_shown():
     with raises_code("data.choice_label", value="E", format="letter", rows=[2]):
         select(["A", "B", "E"])
