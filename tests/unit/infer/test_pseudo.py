@@ -108,6 +108,17 @@ def test_texts_of_a_run_come_from_its_folder_and_its_files(run):
     assert list(unknown) == ["test"]  # the fingerprint in the record is another
 
 
+def test_the_fold_that_is_the_validation_set_was_seen(run):
+    record = json.loads((run / "run.json").read_text())
+    (run.parent / "train.csv").write_text("text,label\na film,good\nb film,bad\nd film,bad\ne film,good\n")
+    record["config"]["data"] |= {"test": None, "split": {"folds": 2, "fold": 0}}
+    record["data"] = {"train": {}, "validation": {"fingerprint": "x"}, "test": None}
+    (run / "run.json").write_text(json.dumps(record))
+    seen, unknown = seen_texts(run)
+    assert len(set(seen.tolist()) - set(hashes("a film", "b film"))) > 0
+    assert list(unknown) == ["validation"]  # the fingerprint in the record is another
+
+
 def test_extra_sets_are_read_again_with_and_without_a_test(run):
     record = json.loads((run / "run.json").read_text())
     (run.parent / "extra.csv").write_text("text,label\nd film,bad\n")
