@@ -31,8 +31,8 @@ _OVERVIEW: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "rows": lambda about: about["num_rows"],
     "dropped": lambda about: sum(about["num_dropped"].values()),
     "repeated texts": lambda about: about["repeats"]["num_rows"],
-    "windows": lambda about: about["num_samples"] if about["num_samples"] != about["num_rows"] else None,
-    "full windows": lambda about: about["tokens"]["num_full"] if about["num_samples"] != about["num_rows"] else None,
+    "windows": lambda about: about["num_samples"],
+    "  full windows": lambda about: about["tokens"]["num_full"],
     "sequences": lambda about: about["num_sequences"],
     "tokens": lambda about: about["tokens"]["num_tokens"],
     "  per sample, median": lambda about: about["tokens"]["full_length"]["median"],
@@ -152,7 +152,8 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         if value is not None and key != "separator"
     )
     names, abouts = list(description["splits"]), list(description["splits"].values())
-    lines = [(name, [value(about) for about in abouts]) for name, value in _OVERVIEW.items()]
+    absent = () if any(about["num_samples"] != about["num_rows"] for about in abouts) else ("windows", "  full windows")
+    lines = [(name, [value(about) for about in abouts]) for name, value in _OVERVIEW.items() if name not in absent]
     overview = _table("Rows and tokens", names, [line for line in lines if any(value is not None for value in line[1])])
     overview.columns[0].no_wrap = True
     about_columns = f"Columns   {columns}; at most {description['max_length']} tokens in a sequence"

@@ -66,6 +66,14 @@ def test_warnings_name_conflicts_absent_classes_and_dropped_rows(classes):
         assert expected in text
 
 
+def test_windows_are_counted_in_each_split_where_one_has_several_of_a_row(classes):
+    assert "windows" not in show(classes)
+    classes["splits"]["train"]["num_samples"] = 9
+    lines = [line.split() for line in show(classes).splitlines()]
+    assert ["windows", "9", "2"] in lines
+    assert ["full", "windows", "1", "0"] in lines
+
+
 def test_the_description_is_plain_json(classes):
     assert json.loads(json.dumps(classes, allow_nan=False)) == classes
 
