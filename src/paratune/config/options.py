@@ -209,7 +209,7 @@ def json_schema() -> dict[str, Any]:
         kind = schema["$defs"][kinds(section_options(Config)["task"])[task.kind].__name__]["properties"]["kind"]
         kind.pop("const", None)
         kind["enum"] = [task.kind, *(name for name, glue_task in GLUE.items() if glue_task.kind == task.kind)]
-    sections = [(Config, schema)]
+    sections: list[tuple[type[Section], dict[str, Any]]] = [(Config, schema)]
     for section, part in sections:  # grows: sections in sections
         for key, option in section_options(section).items():
             if not option.sections:
