@@ -15,7 +15,7 @@ from paratune.base.text import plain
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
-from paratune.records.finished import RunRecord, read_record, read_typed, steps_taken
+from paratune.records.finished import RunRecord, number_in, read_record, read_typed, steps_taken
 from paratune.records.run_folder import trained_fingerprint
 from paratune.records.typed import RunFile
 from paratune.reports.tables.table import Table, TableCell, make_table
@@ -177,7 +177,8 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
         try:
             found.append(record := _read_run(folder))
             if isinstance(record, RunRecord):
-                steps = {event.get("step") for event in records.read_events(folder) if event["event"] == "step"}
+                steps = {number_in(item.get("step")) for item in records.read_events(folder) if item["event"] == "step"}
+                steps.discard(None)
                 num_steps = steps_taken(record)
                 if num_steps is not None and len(steps) < num_steps:
                     notes.append(
