@@ -117,7 +117,7 @@ def make_plan(
         allow_code(loaded)
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
     runs = read_runs(measured)
-    machine, figures = fit_machine(planned_machine(options, loaded, runs), runs)
+    machine, figures = fit_machine(planned_machine(options, loaded, runs), runs, options.network)
     job = make_job(loaded, max_length=options.max_length, rows=options.rows)
     possible, impossible = list_options(job, loaded, machine, request)
     predictor = JobPredictor(job, machine)
@@ -147,7 +147,6 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         ConfigError: There is no such machine, another machine was measured, or `network` changes nothing.
     """
     from paratune.api.plan_inputs import machine_of_run
-    from paratune.planning.constants import NETWORK_SHARE, Bounded
     from paratune.planning.machine import find_machine, this_machine
 
     ran_on = [machine_of_run(run) for run in runs]
@@ -162,12 +161,9 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         devices = [machine.description, others[0]]
         message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
         raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
-    if options.network is not None:
-        if machine.constants is None:
-            reason = f"it changes only the times of a listed device (--device), and {machine.name} is none"
-            raise option_error("--network", options.network, reason, code="cli.no_effect")
-        rate = Bounded(*NETWORK_SHARE).times(options.network * 1e9 / 8)
-        machine = replace(machine, constants=machine.constants.replaced({"network": rate}))
+    if options.network is not None and machine.constants is None and not runs:
+        reason = f"it changes only the times of a listed device (--device) or of runs (--measured), not of {machine.name}"
+        raise option_error("--network", options.network, reason, code="cli.no_effect")
     return replace(machine, price_per_hour=options.price)
 
 

@@ -190,19 +190,27 @@ def machine_of_run(run: RunRecord) -> "Machine":
         raise _impossible(run.name, f"hardware in its run.json is incomplete: {error}; train it again") from error
 
 
-def fit_machine(machine: "Machine", runs: Sequence[RunRecord]) -> tuple["Machine", list[dict[str, Any]]]:
+def fit_machine(
+    machine: "Machine", runs: Sequence[RunRecord], network: float | None = None
+) -> tuple["Machine", list[dict[str, Any]]]:
     """Return the machine whose constants explain the measured steps of runs on it, and these steps as plain data.
+
+    `network` is the rate between nodes in Gbit/s that the owner gives.
 
     Raises:
         ConfigError: What was measured cannot be predicted.
     """
-    from paratune.planning.constants import assumed_cpu_constants, assumed_gpu_constants
+    from paratune.planning.constants import NETWORK_SHARE, Bounded, assumed_cpu_constants, assumed_gpu_constants
     from paratune.planning.time import refit
 
-    if not runs:
-        return machine, []
-    constants = machine.constants or (assumed_gpu_constants() if machine.is_cuda else assumed_cpu_constants())
+    constants = machine.constants
+    if constants is None and runs:
+        constants = assumed_gpu_constants() if machine.is_cuda else assumed_cpu_constants()
+    if constants is not None and network is not None:
+        constants = constants.replaced({"network": Bounded(*NETWORK_SHARE).times(network * 1e9 / 8)})
     machine = replace(machine, constants=constants)
+    if not runs or constants is None:
+        return machine, []
     measured = [_measured_steps(run, machine) for run in runs]
     steps = [step for _, own in measured for step in own]
     fitted = refit(constants, steps)

@@ -257,6 +257,12 @@ def test_a_run_on_an_unlisted_gpu_gives_times_to_the_options_of_a_plan(
     assert single["step_s"][1] < measured_s < single["step_s"][2]
     assert single["step_s"][0] == pytest.approx(measured_s, rel=0.1)
     assert ddp["step_s"] is not None
+    steps = []
+    for network in (None, 1.0):
+        options = PlanOptions(devices="2", nodes="2", strategies="ddp", network=network)
+        assert plan(path, options=options, measured=(run,), json=True) == EXIT_OK
+        steps.append(json.loads(capsys.readouterr().out)["options"][0]["step_s"][0])
+    assert steps[1] > steps[0]  # without a rate, 100 Gbit/s are assumed
 
 
 def test_runs_on_two_cpus_are_refused(path: Path, measured_run: Callable[..., Path]) -> None:
