@@ -372,9 +372,9 @@ def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> lis
     def check(folder: Path, key: str, value: str, wanted: str) -> None:
         if value != wanted:
             text = (
-                f"{plain(folder)} has {key} {plain(value)}, and an earlier matrix has {plain(wanted)}; matrices of one "
-                "report have the same: report them one by one, or change the matrix file and repeat paratune sweep, "
-                "which trains no finished run again"
+                f"{plain(folder)} has {plain(key)} {plain(value)}, and an earlier matrix has {plain(wanted)}; matrices "
+                "of one report have the same: report them one by one, or change the matrix file and repeat paratune "
+                "sweep, which trains no finished run again"
             )
             raise CheckpointError(text, code="report.matrices_differ", folder=folder, key=key)
 
