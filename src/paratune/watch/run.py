@@ -23,7 +23,7 @@ from paratune.records.typed import RunFile, Summary
 RECENT_BYTES = 512 * 1024
 """Bytes at the end of a log in which steps are read; what other events say is read from the whole log."""
 LONGEST_LINE = 1 << 20
-"""Bytes that are read at once: a longer line is damaged, and counts as several."""
+"""Bytes that are read at once: a longer line is damaged, and is passed over."""
 WINDOW = 50
 """Number of last steps for rates and shares."""
 LATEST_S = 1e11
