@@ -29,8 +29,8 @@ def test_absent_and_null_values_are_none_and_parts_are_empty(tmp_path: Path):
 
 
 def test_whole_numbers_stay_whole_and_unnamed_fields_are_kept():
-    summary = Summary.model_validate({"num_steps": 3, "num_epochs": 3.0, "windows": {"validation": 4}})
-    assert [type(value) for value in (summary.num_steps, summary.num_epochs)] == [int, float]
+    summary = Summary.model_validate({"num_steps": 3, "num_restarts": 3.0, "windows": {"validation": 4}})
+    assert [type(value) for value in (summary.num_steps, summary.num_restarts)] == [int, float]
     assert summary.model_dump(exclude_unset=True)["windows"] == {"validation": 4}
 
 
