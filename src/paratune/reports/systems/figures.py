@@ -10,7 +10,7 @@ import numpy as np
 from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.base.units import counted, format_as, format_share
+from paratune.base.units import counted, format_as, format_bytes, format_share
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
@@ -42,7 +42,7 @@ PHASE_COLOURS = {
 Predictions = tuple[str, Any, Any]  # split, labels and predictions, (N,) float64 each
 OVER_STEPS = "Loss, speed and efficiency over the steps"
 MAX_LINES = 8  # of a figure
-MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is no figure of more
+MAX_DRAWN_BYTES = 200_000_000  # largest size of the events of a figure: they are read in about ten seconds
 NUM_BINS = 40  # points of a line at most; each covers the same number of steps
 NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
 PANELS = {
@@ -169,8 +169,13 @@ def step_drawings(
     about the drawn configurations.
     """
     by_task = grouped((runs[0].task, (label, runs)) for label, runs in groups if not runs[0].is_baseline)
-    paths = (run.folder / records.events_file(0) for _, runs in groups for run in runs)
-    if sum(path.stat().st_size for path in paths if path.is_file()) > MAX_DRAWN_BYTES:
+    drawn = [run for members in by_task.values() for _, runs in members[:MAX_LINES] for run in runs]
+    paths = (run.folder / records.events_file(0) for run in drawn)
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    if size > MAX_DRAWN_BYTES:
+        limit = f"a figure is drawn of at most {format_bytes(MAX_DRAWN_BYTES)}; report fewer runs at once"
+        note = f"{OVER_STEPS}: the event logs have {format_bytes(size)}, and {limit}."
+        yield Drawing("over_steps", OVER_STEPS, "", bars([], []), 0.0, note=note)
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
     for number, (task, members) in enumerate(by_task.items(), start=1):

@@ -7,8 +7,10 @@ from make_run import make_run
 from paratune.records import events_file
 from paratune.records.finished import read_record
 from paratune.reports.figures.canvas import page_figure
+from paratune.reports.page.document import document_html
 from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.read import read_runs
+from paratune.reports.systems import figures
 from paratune.reports.systems.figures import step_drawings, step_line
 
 
@@ -88,6 +90,14 @@ def test_losses_are_those_of_all_steps_and_of_the_evaluations_that_all_runs_have
 def test_no_figure_without_events(tmp_path):
     run = run_with(tmp_path / "a", [])
     assert list(step_drawings([("a", [run])], 32)) == []
+
+
+def test_logs_that_are_too_large_have_a_note_in_place_of_the_figure(tmp_path, monkeypatch):
+    run = run_with(tmp_path / "a", [step(1, 100.0)])
+    monkeypatch.setattr(figures, "MAX_DRAWN_BYTES", 10)
+    (drawing,) = step_drawings([("a", [run])], 32)
+    assert "10 B" in (drawing.note or "")
+    assert "10 B" in document_html(run_document(build_report(read_runs([run.folder]))))
 
 
 def test_goodput_is_held_against_the_reference_batch_of_the_baseline(tmp_path):
