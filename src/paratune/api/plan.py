@@ -162,7 +162,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
         raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
     if options.network is not None and machine.constants is None and not runs:
-        reason = f"it changes only the times of a listed device (--device) or of runs (--measured), not of {machine.name}"
+        reason = f"it changes only times of a listed device (--device) or of --measured runs, not of {machine.name}"
         raise option_error("--network", options.network, reason, code="cli.no_effect")
     return replace(machine, price_per_hour=options.price)
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -16,7 +16,9 @@ from paratune.commands.options import Json, Overrides, check_output
 from paratune.config.own_code import imported_code
 from paratune.console import print_json, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError
-from paratune.hub.bundle import Manifest, hash_file, read_manifest, unpack, write_bundle
+
+if TYPE_CHECKING:
+    from paratune.hub.bundle import Manifest
 
 
 def bundle(
@@ -38,6 +40,7 @@ def bundle(
     """
     from paratune.commands.bundle_contents import BundleContents, add_data, add_model
     from paratune.config.load import allow_code, load_config
+    from paratune.hub.bundle import Manifest, hash_file, write_bundle
 
     loaded = load_config(config, set_)
     check_output(out, option="--out", overwrite=True)
@@ -73,12 +76,13 @@ def unbundle(
         run_code: unpack a configuration that imports Python code which does not come with paratune
     """
     from paratune.commands.bundle_contents import CONFIG_FILE, write_configuration
+    from paratune.hub.bundle import read_manifest, unpack
 
     set_up_logging(speaks=True)
     _refuse_code(read_manifest(file).config, file, run_code=run_code)  # before a file is unpacked
     code: list[str] = []
 
-    def complete(manifest: Manifest, unpacked: Path) -> None:
+    def complete(manifest: "Manifest", unpacked: Path) -> None:
         # Again as training reads it: with the paths of the manifest, and with files that it extends.
         written = write_configuration(manifest, unpacked, folder.resolve(), file)
         code.extend(_refuse_code(written.values, file, run_code=run_code))

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from paratune.base.text import plain
-from paratune.cluster import jobs as cluster_jobs
-from paratune.cluster import toy
 from paratune.commands.options import Json
 from paratune.console import print_json, print_table, print_warning
 from paratune.errors import EXIT_FAILED, EXIT_OK
@@ -20,6 +18,8 @@ NUM_ENDED_SHOWN = 20
 
 def jobs(*paths: Path, json: Json = False) -> int:
     """Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/."""
+    from paratune.cluster import jobs as cluster_jobs  # --help needs no pydantic
+
     submitted = cluster_jobs.submissions(paths or [Path("runs")])
     queued = cluster_jobs.queue() if submitted else []
     statuses = [cluster_jobs.status(job, queued) for job in submitted]
@@ -62,6 +62,8 @@ def toy_cluster(
         nodes: number of nodes
         folder: folder for keys, logs and configuration; default: /tmp/paratune-toy-USER
     """
+    from paratune.cluster import toy
+
     folder = folder or Path(tempfile.gettempdir(), f"paratune-toy-{getpass.getuser()}")  # sockets need short paths
     cluster = toy.ToyCluster(folder.absolute())
     if action == "start":

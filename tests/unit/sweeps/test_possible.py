@@ -37,7 +37,7 @@ def _config(path: Path, *overrides: str) -> Config:
         (["strategy=single"], 2, "single runs in 1 process, and the run has 2"),
         (["strategy={kind: pipeline, stages: 2}"], 1, "pipeline needs 2 processes or more"),
         (["strategy={kind: pipeline, stages: 2}"], 3, "needs a multiple of 2 processes"),
-        (["strategy={kind: pipeline, stages: 4}"], 4, "4 parts, and it has 3 blocks"),
+        (["strategy={kind: pipeline, stages: 4}"], 4, "4 parts, and the model has 3 blocks"),
         (["strategy={kind: pipeline, stages: 4}", "model.overrides={num_hidden_layers: 4}"], 4, None),
         (["strategy={kind: pipeline, stages: 2}", "model.name=a/hub-model"], 2, None),
         (["strategy={kind: hsdp, shard_size: 2}"], 2, "hsdp needs 4 processes or more"),
