@@ -14,43 +14,42 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 17_650, 14_500),
-    # Memory is traced for each engine; times of a run move to other settings.
-    "planning": (PLAN, (), 6_450, 6_000),
-    # 1,200 lines are documented options; one pass of pydantic was written and was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_600, 4_300),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_700, 14_500),
+    "planning": (PLAN, (), 6_050, 6_000),
+    # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
+    "config": (("config/*",), TRAINER, 5_350, 4_300),
     # Three commands are their public function; the others have options or processes of their own.
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_250, 5_600),
-    # linear and disentangled wait for a measurement on a quiet machine.
-    "models": (("models/*",), (), 5_450, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_250, 10_300),
-    # The page of the server, and the guards of the server, are own code.
-    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_450, 3_300),
-    "doctor": (("doctor/*",), (), 1_800, 1_800),
-    # The stages still have their own settings; executors, perplexity page and variety stay.
-    "corpus": (("corpus/*",), (), 7_250, 6_500),
-    # Not rewritten yet.
-    "processes": (("cluster/*", "processes/*"), (), 3_450, 3_000),
+    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 6_850, 5_600),
+    # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md).
+    "models": (("models/*",), (), 5_300, 4_900),
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_350, 10_300),
+    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_350, 3_300),
+    "doctor": (("doctor/*",), (), 1_450, 1_800),
+    "corpus": (("corpus/*",), (), 6_550, 6_500),
+    # The toy cluster and four ways to start processes.
+    "processes": (("cluster/*", "processes/*"), (), 3_250, 3_000),
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 600, 450),
-    # Not rewritten yet.
-    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 4_850, 4_300),
-    # Not rewritten yet.
-    "data": (("data/*", *TRAINER), (), 7_850, 5_800),
-    # The model card is a template; other packages are not rewritten yet.
+    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
+    # Order, loader, workers and token store are 1,900 lines; readers are built anew next.
+    "data": (("data/*", *TRAINER), (), 6_800, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
             *("batch/*", "stages/*", "checkpoint/*", "demo/*"),
         ),
         (),
-        4_700,
+        4_150,
         4_400,
     ),
 }
 """Part -> files, files that belong to another part, the most lines that it may have today, and the goal.
 
 Above a part that has more than its goal, a comment says what the lines are."""
+
+
+MOST = 80_000
+"""Lines of the whole source."""
 
 
 def lines_by_file() -> dict[str, int]:
@@ -81,3 +80,7 @@ def test_a_part_has_no_more_lines_than_its_budget(part: str):
 
 def test_budgets_are_those_of_the_whole():
     assert 0 <= sum(most for *_, most, _ in BUDGETS.values()) - sum(lines_by_file().values()) < 1_000
+
+
+def test_the_whole_has_no_more_lines_than_its_budget():
+    assert sum(lines_by_file().values()) <= MOST
