@@ -16,6 +16,8 @@ from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
 from paratune.hub.bundle import read_manifest, write_bundle
 from paratune.records import is_finished, read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 
 def test_a_bundle_can_be_trained_without_a_network(cli: Cli, world: Path, tmp_path: Path):
     (world / "model" / "notes.pdf").unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from harness import Cli, python
 from paratune.errors import EXIT_CONFIG, EXIT_DIFFERS, EXIT_OK
 from paratune.records import read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 CERTIFY = ("-m", "paratune", "certify", "c.yaml", "--steps", "3")
 
 

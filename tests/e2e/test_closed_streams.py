@@ -11,6 +11,8 @@ from patience import PATIENCE_S
 
 from paratune.errors import EXIT_CONFIG, EXIT_OK
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 CLOSED = ("<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")
 
 

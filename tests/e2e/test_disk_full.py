@@ -13,6 +13,8 @@ from raised import check_shown
 from paratune import checkpoint
 from paratune.errors import EXIT_CHECKPOINT, EXIT_DATA, EXIT_OK
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 Mount = Callable[[str, int], Path]
 
 

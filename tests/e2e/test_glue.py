@@ -13,6 +13,8 @@ from paratune.data.read import read_table
 from paratune.errors import EXIT_DATA, EXIT_OK
 from paratune.records import predictions_file, read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 CLASSES = ["entailment", "neutral", "contradiction"]
 WORDS = ["good", "bad", "fine"]
 COMMON = """\

@@ -20,6 +20,8 @@ from world import CONFIG, rows_of, write_data
 from paratune.errors import EXIT_CHECKPOINT, EXIT_OK, EXIT_STOPPED
 from paratune.records import read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 SPLIT = "data.split={validation: 0.2, test: 0.2, stratify: true}"
 OFTEN = "evaluate={every: steps, steps: 7, best: accuracy, batch_size: 4}"
 TRAIN = ("train", "c.yaml", "--set", SPLIT, "--set", OFTEN)

@@ -15,6 +15,8 @@ from patience import PATIENCE_S, wait_for
 
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 PARATUNE = (sys.executable, "-P", "-m", "paratune")
 TRAIN = ("train", "c.yaml")
 

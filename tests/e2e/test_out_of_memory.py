@@ -15,6 +15,8 @@ from outcome import outcome
 from paratune.errors import EXIT_OK, EXIT_OUT_OF_MEMORY, EXIT_STOPPED
 from paratune.records import out_of_memory_file, read_events, read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 EXACT = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
 """For runs whose first steps had other micro-batches: dropout masks depend on their shape."""

@@ -21,6 +21,8 @@ from raised import check_shown
 from paratune.errors import EXIT_FAILED, EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.records import is_finished, read_events, read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 DDP = ("--set", "strategy=ddp", "--set", "evaluate={every: steps, steps: 7, best: loss, batch_size: 4}")
 SLOWLY = ("--set", "strategy={kind: 'outside:Slow'}")
 TWO = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *DDP)

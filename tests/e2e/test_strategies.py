@@ -13,6 +13,8 @@ from transformers import AutoModelForSequenceClassification
 from paratune.errors import EXIT_OK
 from paratune.records import read_events, read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 STEADY = ("--set", "evaluate={every: steps, steps: 10, best: loss}", "--set", "checkpoint.keep=9")
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
 HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None

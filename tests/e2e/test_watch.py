@@ -12,6 +12,8 @@ from patience import wait_for
 from paratune.errors import EXIT_NOT_FINITE, EXIT_OK
 from paratune.records import events_file, read_events
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 LOOP = "paratune.engine.loop:_step"
 PREDICT = "paratune.strategies.single:SingleStrategy.predict"
 TRAIN = ("train", "c.yaml")

@@ -29,6 +29,8 @@ from paratune.config import permission
 from paratune.errors import ParatuneError
 from paratune.records import own, read_json, write_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 MODULE = """
 from pathlib import Path
 Path({mark!r}).touch()

@@ -14,6 +14,8 @@ from patience import PATIENCE_S, wait_for
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, EXIT_STOPPED
 from paratune.records import read_json
 
+pytestmark = pytest.mark.slow  # each test starts several processes
+
 TRAIN = ("train", "c.yaml", "--set", "train.epochs=1")
 LONG = ("train", "c.yaml", "--set", "train.epochs=20000", "--set", "evaluate={every: never, best: null}")
 NEXT = "paratune.training.memory:StepBatches.__next__"
