@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.multiprocessing
 from ranks import CPU
@@ -81,6 +82,7 @@ def _one_rank(rank: int, folder: str) -> None:
     close_process_group()
 
 
+@pytest.mark.slow
 def test_the_last_stage_waits_for_the_first_within_the_schedule(tmp_path: Path):
     torch.multiprocessing.spawn(_one_rank, (str(tmp_path),), nprocs=2)
     first, last = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))

@@ -62,8 +62,8 @@ class Row:
 
     @property
     def is_slow(self) -> bool:
-        """Whether its tests are slow ones: four processes share two cores, and DeepSpeed has five rows."""
-        return self.world_size > WORLD_SIZE or self.kind == "deepspeed"
+        """Whether its tests are slow ones: four processes share two cores, and others are close to a fast row."""
+        return self.world_size > WORLD_SIZE or self.kind in ("deepspeed", "zero2") or "bucket_cap_mb" in self.options
 
 
 _DROPOUT = Job("dropout", dropout=0.1, accumulation=2, until=2)

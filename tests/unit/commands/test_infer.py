@@ -94,6 +94,7 @@ def scores_of(model: str, data: str, capsys: pytest.CaptureFixture[str], *labels
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     texts = ["good film", "bad film", "ugly book"]
     forms = {"ids": "010", "names": ["LABEL_0", "LABEL_1", "LABEL_0"], "words": ["ham", "spam", "ham"]}

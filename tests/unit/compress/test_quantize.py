@@ -111,6 +111,7 @@ def save_case(folder: Path, case: str) -> TrainedModel:
     return load(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_onnx_file_has_the_outputs_of_pytorch(tmp_path: Path, case: str):
     trained = save_case(tmp_path / "model", case)
