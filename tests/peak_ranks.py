@@ -198,7 +198,7 @@ def one_rank(rank: int, folder: str) -> None:
     for world_size in WORLD_SIZES:
         if rank >= world_size:
             continue
-        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+        os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / f"rendezvous{world_size}")
         open_process_group(Place(rank, rank, world_size), CPU)
         peaks = {case.name: _measured(case, rank) for case in CASES if case.world_size == world_size}
         (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(peaks))

@@ -325,7 +325,7 @@ def one_rank(rank: int, folder: str, meetings: Sequence[dict[str, Any]]) -> None
         world_size = meeting["world_size"]
         if rank >= world_size:
             continue
-        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{number}").as_uri()
+        os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / f"rendezvous{number}")
         open_process_group(Place(rank, rank, world_size), CPU)
         try:
             for values in meeting["jobs"]:

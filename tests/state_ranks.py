@@ -130,7 +130,7 @@ def one_rank(rank: int, folder: str) -> None:
     for world_size, jobs in JOBS.items():
         if rank >= world_size:
             continue
-        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+        os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / f"rendezvous{world_size}")
         open_process_group(Place(rank, rank, world_size), CPU)
         bytes_by_job = {job.name: _held(job, rank, world_size) for job in jobs}
         (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(bytes_by_job))

@@ -158,7 +158,7 @@ def test_ranks_with_other_options_and_other_code_are_refused_before_training(sta
     shutil.copytree(Path(paratune.__file__).parent, world / "other" / "paratune")
     with (world / "other" / "paratune" / "engine" / "loop.py").open("a") as file:
         file.write("\n# another version\n")
-    common = {"WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo", RENDEZVOUS_VARIABLE: (world / "rendezvous").as_uri()}
+    common = {"WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo", RENDEZVOUS_VARIABLE: str(world / "rendezvous")}
     path = os.pathsep.join([str(world / "other"), os.environ.get("PYTHONPATH", "")])
     ranks = [
         start_process(*TRAIN, "--set", "strategy=ddp", environment={**common, "RANK": "0", "LOCAL_RANK": "0"}),

@@ -185,7 +185,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     is_slow = request.node.get_closest_marker("slow") is not None
     root = tmp_path_factory.getbasetemp()
     root = root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root
-    finished = root / ("slow contract" if is_slow else "contract")
+    finished = root / ("slow_contract" if is_slow else "contract")
     with FileLock(f"{finished}.lock"):
         if not finished.exists():
             unfinished = Path(f"{finished}.unfinished")

@@ -176,7 +176,7 @@ def _environment(rank: int, num_processes: int, scratch: Path) -> dict[str, str]
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(num_processes),
         "LOCAL_WORLD_SIZE": str(num_processes),
-        RENDEZVOUS_VARIABLE: (scratch / "rendezvous").as_uri(),
+        RENDEZVOUS_VARIABLE: str(scratch / "rendezvous"),
     }
     # No more threads in all ranks than cores.
     environment.setdefault("OMP_NUM_THREADS", str(max(1, int((usable_cores() or 1) // num_processes))))

@@ -1,6 +1,7 @@
 """The process group where there is one process, or none; two of them are in tests/two_processes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -88,15 +89,17 @@ def test_processes_that_cannot_connect_are_an_error(monkeypatch: pytest.MonkeyPa
         open_process_group(Place(1, 1, 2), CPU)
 
 
-def test_the_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch):
+def test_the_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     asked = {}
-    monkeypatch.setenv(RENDEZVOUS_VARIABLE, "file:///somewhere/rendezvous")
+    path = str(tmp_path / "a folder, 100% é")
+    monkeypatch.setenv(RENDEZVOUS_VARIABLE, path)
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: asked.update(options, backend=backend))
     open_process_group(Place(1, 1, 2), CPU)
-    assert (asked["backend"], asked["init_method"]) == ("gloo", "file:///somewhere/rendezvous")
+    assert (asked["backend"], asked["store"].path) == ("gloo", path)
+    assert asked["store"].timeout == process_group.TIMEOUT
     assert (asked["rank"], asked["world_size"], asked["timeout"]) == (1, 2, process_group.TIMEOUT)
     open_process_group(Place(1, 1, 2), torch.device("cuda"))
-    assert (asked["backend"], asked["init_method"]) == ("cpu:gloo,cuda:nccl", "file:///somewhere/rendezvous")
+    assert (asked["backend"], asked["store"].path) == ("cpu:gloo,cuda:nccl", path)
 
 
 def test_the_store_listens_only_on_the_address_in_the_environment(monkeypatch: pytest.MonkeyPatch):
