@@ -139,7 +139,7 @@ def one_rank(rank: int, folder: str, world_size: int, jobs: list[Job]) -> None:
     """Run jobs as one of several processes that connect through a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+    os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / f"rendezvous{world_size}")
     open_process_group(Place(rank, rank, world_size), CPU)
     try:
         for job in jobs:

@@ -69,7 +69,7 @@ def _second_step(job: Job, rank: int, world_size: int) -> list[Call]:
 def one_rank(rank: int, folder: str, jobs: list[dict[str, Any]], world_size: int) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
+    os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / "rendezvous")
     open_process_group(Place(rank, rank, world_size), CPU)
     calls = {}
     for values in jobs:

@@ -47,7 +47,7 @@ def _slowly(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
 def _one_rank(rank: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
+    os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / "rendezvous")
     open_process_group(Place(rank, rank, 2), CPU)
     strategy = PipelineStrategy(
         device=CPU, precision=POLICIES["fp32"], rank=rank, world_size=2, stages=2, balance=[1, 1]

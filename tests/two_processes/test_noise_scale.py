@@ -113,7 +113,7 @@ def _one_rank(rank: int, folder: str) -> None:
     for world_size in (2, 4):
         if rank >= world_size:
             continue
-        os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
+        os.environ[RENDEZVOUS_VARIABLE] = str(Path(folder) / f"rendezvous{world_size}")
         open_process_group(Place(rank, rank, world_size), CPU)
         try:
             for name in _runs(world_size):
