@@ -204,7 +204,7 @@ def _run(context: Any, case: Case, settings: list[str], out: Path, name: str) ->
             "WORLD_SIZE": str(case.num_processes),
             "LOCAL_WORLD_SIZE": str(case.num_processes),
             "PARATUNE_CACHE": str(out / "cache"),
-            RENDEZVOUS_VARIABLE: rendezvous.as_uri(),
+            RENDEZVOUS_VARIABLE: str(rendezvous),
         }
         processes.append(context.Process(target=_rank, args=(out / "bench.yaml", settings, environment, out / name)))
         processes[-1].start()

@@ -126,7 +126,7 @@ def _peer(rank: int, setting: Setting, folder: Path) -> None:
     if setting.on_gpu:
         torch.cuda.set_device(setting.device)
     backend = "cpu:gloo,cuda:gloo" if setting.on_gpu else "gloo"
-    dist.init_process_group(backend, init_method=(folder / "store").as_uri(), rank=rank, world_size=2)
+    dist.init_process_group(backend, store=dist.FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
     for kind in KINDS:
         try:
             result: dict[str, Any] = _steps(setting, kind, rank, 2)
