@@ -81,9 +81,11 @@ def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
-            if path.is_file() and not path.is_symlink():
+            if path.is_dir():
+                _sync_folder(path)
+            elif not path.is_symlink():
                 use_umask(path)
-            sync(path)
+                sync(path)
         if folder.exists() and not is_new:
             folder.rename(previous)
         temporary.rename(folder)

@@ -13,7 +13,8 @@ _GIVEN = re.compile(
 )
 # The patterns begin where a word begins: elsewhere, each position of a long word would be tried.
 _OPTION = re.compile(rf"""((?<![\w.-])--(?:[\w.-]*[_.-])?{_KIND}[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"']+)""", re.IGNORECASE)
-_ADDRESS = re.compile(r"((?<!\w)\w+://[^\s/:@]*:)[^\s/@]+(?=@)")
+_ADDRESS = re.compile(r"((?<!\w)\w+://[^\s/:@]*:)[^\s@]+(?=@)")
+_TOKEN_ADDRESS = re.compile(r"((?<!\w)https?://)[^\s/:@]+(?=@)")
 
 
 def is_secret_name(name: str) -> bool:
@@ -24,9 +25,9 @@ def is_secret_name(name: str) -> bool:
 def hide_secrets(text: str) -> str:
     """Return a text with *** for the values of names such as API_KEY and for passwords in addresses.
 
-    `NAME=value`, `name: value` and `--name value` are recognised.
+    `NAME=value`, `name: value`, `--name value`, `scheme://user:password@` and `https://token@` are recognised.
     """
-    for pattern in (_GIVEN, _OPTION, _ADDRESS):
+    for pattern in (_GIVEN, _OPTION, _ADDRESS, _TOKEN_ADDRESS):
         text = pattern.sub(rf"\g<1>{HIDDEN}", text)
     return text
 
@@ -36,6 +37,11 @@ def hide_in_words(words: Sequence[str]) -> list[str]:
     shown: list[str] = []
     for number, word in enumerate(words):
         before = words[number - 1] if number else ""
-        is_value = before.startswith("--") and is_secret_name(before.removeprefix("--"))
-        shown.append(HIDDEN if is_value and not word.startswith("--") else hide_secrets(word))
+        name, equals, _ = word.partition("=")
+        if equals and is_secret_name(name):  # the value ends with the word, whatever characters it has
+            shown.append(f"{name}={HIDDEN}")
+        elif before.startswith("--") and is_secret_name(before.removeprefix("--")) and not word.startswith("--"):
+            shown.append(HIDDEN)
+        else:
+            shown.append(hide_secrets(word))
     return shown

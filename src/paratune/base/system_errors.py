@@ -16,6 +16,7 @@ _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't allocate 
 """Parts of messages of the dynamic loader, PyTorch and the C++ library."""
 _MODELS = os.path.join("transformers", "models", "")  # noqa: PTH118 - compared with names of files as texts
 """Part of the file name of a model's code."""
+_LAYERS = os.path.join("torch", "nn", "")  # noqa: PTH118
 _MESSAGES = {
     "can't start new thread": errno.EAGAIN,
     "Too many open files": errno.EMFILE,  # of torch.utils.data
@@ -67,30 +68,31 @@ def system_error(error: BaseException | None) -> ParatuneError | None:
 def forward_error(error: BaseException) -> ParatuneError | None:
     """Return an exception as an error of paratune if the code of a model of transformers raised it; otherwise None.
 
-    Some models need inputs other than tokens, or texts of certain lengths only. Operations of torch have no frames of
-    their own; collectives have, so that the loss of a process is no error of the model.
+    Some models need inputs other than tokens, or texts of certain lengths only. The layers that the model calls are
+    part of it (torch/nn); collectives are not, so that the loss of a process is no error of the model.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [frame for frame in frames if _MODELS in frame.f_code.co_filename]
+    frames = traceback.extract_tb(error.__traceback__)
+    while frames and _LAYERS in frames[-1].filename:
+        frames.pop()
+    own = [frame for frame in frames if _MODELS in frame.filename]
     is_device = type(error).__name__ == "OutOfMemoryError" or "CUDA error" in str(error)
     if (
         is_device
         or system_error(error)
         or not own
         or own[-1] is not frames[-1]
-        or all(frame.f_code.co_name != "forward" for frame in own)
+        or all(frame.name != "forward" for frame in own)
     ):
         return None
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    file = place.filename.rpartition(os.sep)[2]
+    file, line = own[-1].filename.rpartition(os.sep)[2], own[-1].lineno
     return ConfigError(
-        f"model.name: the code of the model fails for these rows ({file}, line {place.lineno}: {type(error).__name__}: "
+        f"model.name: the code of the model fails for these rows ({file}, line {line}: {type(error).__name__}: "
         f"{str(error)[:_MAX_SHOWN]}); it may need other inputs than tokens, or texts of other lengths "
         "(data.max_length, model.overrides); use another model",
         code="model.forward",
         key="model.name",
         file=file,
-        line=place.lineno,
+        line=line,
     )
 
 

@@ -1,5 +1,6 @@
 """Files and folders are replaced whole, and only after their content is on the disk."""
 
+import errno
 import os
 import re
 import signal
@@ -72,6 +73,21 @@ def test_all_files_of_a_folder_are_synchronized_before_its_rename(tmp_path, monk
     *before, rename, last = calls.made
     assert sorted(before) == [("sync", ".model.tmp"), ("sync", "inner"), ("sync", "weights")]
     assert (rename, last) == (("rename", "model"), ("sync", tmp_path.name))
+
+
+def test_a_folder_may_have_folders_that_cannot_be_synchronized_and_links_to_nothing(tmp_path, monkeypatch):
+    real = atomic.sync
+
+    def sync(path):
+        if path.is_dir():
+            raise OSError(errno.EINVAL, "some network file systems")
+        real(path)
+
+    monkeypatch.setattr(atomic, "sync", sync)
+    with atomic.replace_folder(tmp_path / "model") as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "link").symlink_to("nothing")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["inner", "link"]
 
 
 def test_an_exception_keeps_the_old_content(tmp_path):

@@ -12,6 +12,9 @@ from paratune.base.secrets import hide_in_words, hide_secrets
         ("#SBATCH --export=ALL,DB_PASSWORD=x,A=1", "#SBATCH --export=ALL,DB_PASSWORD=***,A=1"),
         ("tool --api-token abc --seed 1", "tool --api-token *** --seed 1"),
         ("https://me:hunter2@server.example/x", "https://me:***@server.example/x"),
+        ("https://me:h/2@server.example/x", "https://me:***@server.example/x"),
+        ("https://abc123@server.example/x", "https://***@server.example/x"),
+        ("ssh://git@server.example/x", "ssh://git@server.example/x"),
         (
             "model: {name: demo:minilm, tokenizer: x}\nkeywords: a",
             "model: {name: demo:minilm, tokenizer: x}\nkeywords: a",
@@ -23,6 +26,11 @@ def test_values_of_secrets_are_hidden(text, shown):
 
 
 def test_words_of_a_command_lose_their_secrets():
+    assert hide_in_words(["--password=a,b}c", "DB_PASSWORD=my word", "--api-key=a;b"]) == [
+        "--password=***",
+        "DB_PASSWORD=***",
+        "--api-key=***",
+    ]
     words = ["train", "a.yaml", "--api-key", "abc", "--set", "x.password=abc", "--token", "--json"]
     assert hide_in_words(words) == [
         "train",

@@ -98,6 +98,9 @@ def test_an_error_of_the_code_of_a_model_has_a_code():
     explained = forward_error(_raised(lambda: model(ids)))
     assert isinstance(explained, ConfigError)
     assert (explained.code, explained.facts["file"]) == ("model.forward", "modeling_nystromformer.py")
+    explained = forward_error(_raised(lambda: model(ids[:, :1].repeat(1, 8) + 99)))  # raised in torch/nn/functional.py
+    assert explained is not None
+    assert explained.facts["file"] == "modeling_nystromformer.py"
     # Lengths of 8 and, with as many landmarks as tokens, the attention of BERT are possible.
     model(torch.ones(1, 8, dtype=torch.long))
 
