@@ -95,13 +95,9 @@ class Verdict:
 
 
 def judge(
-    groups: Sequence[Group],
-    baseline: str,
-    margins: Mapping[str, Margin] | None = None,
-    *,
-    differs: Mapping[str, Differs] | None = None,
-    history: LookHistory | None = None,
-) -> list[Verdict]:
+    groups: Sequence[Group], baseline: str, margins: Mapping[str, Margin] | None = None, *,
+    differs: Mapping[str, Differs] | None = None, history: LookHistory | None = None,
+) -> list[Verdict]:  # fmt: skip
     """Return a verdict of each group but the baseline's, in their order.
 
     Args:
@@ -144,20 +140,11 @@ def judge(
     for place, other in enumerate(others):
         quality = tuple(scores[place, metric] for metric in metrics[place])
         left_out = _left_out(base, other) if quality else ()
-        verdict = Verdict(
-            label=other.label,
-            baseline=baseline,
-            runs=tuple(run.name for run in other.runs),
-            baseline_runs=tuple(run.name for run in base.runs),
-            speed=speeds[place],
-            quality=quality,
-            split=splits[place],
-            task=task,
-            differs=differ[place],
-            num_compared=len(others),
+        verdicts.append(Verdict(
+            other.label, baseline, tuple(run.name for run in other.runs), tuple(run.name for run in base.runs),
+            speeds[place], quality, splits[place], task, differ[place], num_compared=len(others),
             notes=(*notes[place], *order_notes(speeds[place]), *left_out, *cluster_notes(quality)),
-        )
-        verdicts.append(verdict)
+        ))  # fmt: skip
     return verdicts
 
 
@@ -232,12 +219,9 @@ class FactorEffect:
 
 
 def factor_effects(
-    cells: Sequence[Group],
-    baseline: Mapping[str, str],
-    margins: Mapping[str, Margin] | None = None,
-    *,
+    cells: Sequence[Group], baseline: Mapping[str, str], margins: Mapping[str, Margin] | None = None, *,
     history: LookHistory | None = None,
-) -> list[FactorEffect]:
+) -> list[FactorEffect]:  # fmt: skip
     """Return the main effects of all axes with two values or more, on speed and on the scores that all runs have.
 
     `cells` have their `levels`; `baseline` is the value of each axis with which its others are compared. An axis that
@@ -254,9 +238,9 @@ def factor_effects(
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
         pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
-        # All runs of a value: scores are averaged over the combinations of a seed.
+        # All runs of a value: scores are averaged over the combinations of a seed, which both values have.
         sides = [
-            [Group(str(at), tuple(run for pair in some for run in cells[pair[at]].runs)) for at in (0, 1)]
+            [Group(str(at), tuple(run for pair in some for run in _shared(cells, pair, at))) for at in (0, 1)]
             for some in pairs.values()
         ]
         looks = [history.at(first.runs, second.runs) for first, second in sides]
@@ -276,6 +260,12 @@ def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> Pairs:
     of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
     others = [(place, at.get(frozenset({**levels, axis: level}.items()))) for place, levels in of_base]
     return [(place, other) for place, other in others if other is not None]
+
+
+def _shared(cells: Sequence[Group], pair: tuple[int, int], at: int) -> Sequence[RunRecord]:
+    """Return the runs of one cell of a pair whose seeds the other one has too; all where they share none."""
+    own, seeds = cells[pair[at]].runs, {run.run.seed for run in cells[pair[1 - at]].runs}
+    return [run for run in own if run.run.seed in seeds] or own
 
 
 def _speed(

@@ -1,6 +1,7 @@
 """Main effects of the axes of a matrix: against least squares, Welch's formula written out, and simulations."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,16 @@ def test_of_a_balanced_matrix_they_are_the_least_squares_effects():
     assert found["precision", "bf16"].comparison.outcome == "different"
     assert found["rate", "low"].comparison.outcome == "equal"
     assert [found[key].num_combinations for key in effects] == [4, 4, 6, 6]
+
+
+def test_a_lost_run_does_not_count_its_combination_on_one_side_alone():
+    # bf16 costs 0.1 and zero3 nothing: with one lost run, its seed would be 0.05 apart for ddp and zero3.
+    axes = {"strategy": ("ddp", "zero3"), "precision": ("fp32", "bf16")}
+    made = cells(additive, axes=axes, scores=lambda levels, seed: 0.9 - 0.1 * (levels["precision"] == "bf16"))
+    made[1] = replace(made[1], runs=made[1].runs[1:])  # ddp, bf16
+    found = factor_effects(made, {axis: levels[0] for axis, levels in axes.items()})
+    changes = {effect.level: effect.comparison.change for effect in found if effect.comparison.measure == "accuracy"}
+    assert changes == {"zero3": pytest.approx(0), "bf16": pytest.approx(-0.1)}
 
 
 def test_a_cell_that_varies_more_keeps_its_variance():
