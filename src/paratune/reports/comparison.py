@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.grouping import grouped
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, with_finished_runs
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_runs
-from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, execution_differences
+from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, differing_settings, setting_text
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
 from paratune.reports.systems.model import CellRun, Systems, build_systems, label_of
+from paratune.reports.systems.tables import MAX_BESIDE
 from paratune.verdicts import Margin
 from paratune.verdicts.groups import OF_ONE_RUN
 
@@ -73,13 +74,9 @@ class Comparison:
 
 
 def make_comparison(
-    words: Sequence[str],
-    *,
-    baseline: str | None = None,
-    by: Sequence[str] = (),
-    margins: Mapping[str, Margin] | None = None,
-    allowed: frozenset[str] = frozenset(),
-) -> Comparison:
+    words: Sequence[str], *, baseline: str | None = None, by: Sequence[str] = (),
+    margins: Mapping[str, Margin] | None = None, allowed: frozenset[str] = frozenset(),
+) -> Comparison:  # fmt: skip
     """Read runs and judge them; writes nothing.
 
     Args:
@@ -244,13 +241,17 @@ def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) 
 
 def _notes(systems: Systems) -> Iterator[str]:
     for members in grouped((systems.baseline_of(member).label, member) for member in systems.measured).values():
-        for difference in execution_differences([run for member in members for run in member.runs]):
-            if difference.key != OTHER_LOAD:  # verdicts have the load by other programs
-                values = (
-                    f"{plain(one.label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in one.runs))}"
-                    for one in members
-                )
-                yield f"{difference.label} differ, which changes times: {'; '.join(values)}."
+        settings = []
+        for difference in differing_settings([run for member in members for run in member.runs]):
+            texts = (dict.fromkeys(setting_text(difference, run.name) for run in one.runs) for one in members)
+            values = "; ".join(f"{plain(one.label)} {', '.join(own)}" for one, own in zip(members, texts, strict=True))
+            if not difference.key.startswith("machine."):
+                settings.append(f"{difference.label} ({values})")
+            elif difference.key != OTHER_LOAD:  # verdicts have the load by other programs
+                yield f"{difference.label} differ, which changes times: {values}."
+        # The axes of a matrix are in the names of its configurations.
+        if settings and not systems.record.matrix and len(members) <= MAX_BESIDE:
+            yield f"Settings that differ: {listing(settings, 8)}."
     for verdict in systems.verdicts:
         yield from (f"{plain(verdict.label)}: {note}." for note in verdict.notes)
     most = max(verdict.num_compared for verdict in systems.verdicts)

@@ -23,6 +23,7 @@ from paratune.reports.outcomes import SweepReport, chosen_table
 from paratune.reports.rows import TARGETS_GROUP
 from paratune.reports.run import Report
 from paratune.reports.runs.read import Certificate, Unfinished
+from paratune.reports.runs.sameness import differing_settings
 from paratune.reports.statements import matrix_statements, run_statements, trust_statements
 from paratune.reports.systems.judging import axis_verdicts
 from paratune.reports.systems.tables import headline_scores, main_table
@@ -100,9 +101,7 @@ def terminal_runs(report: Report) -> TerminalParts:
         parts += (Text(plain(note)) for note in report.verdict_notes)
         if report.sameness.verdict in ("different", "unknown"):
             parts.append(Text(plain(report.sameness.sentence), style="yellow"))
-        # The options that only one kind of strategy has follow from the kind.
-        whole = [item for item in report.differences if item.key != "run.seed" and len(item.values) == len(report.runs)]
-        parts.append(main_table(report.systems, whole[:_MAX_LINES], 2 * _MAX_LINES))
+        parts.append(main_table(report.systems, differing_settings(report.runs)[:_MAX_LINES], 2 * _MAX_LINES))
     names, most = [run.name for run in report.runs], _MAX_LINES
     until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.measure.group == TARGETS_GROUP]
     parts += [make_table("targets", "", ["", *names[:most]], until)] if until else []

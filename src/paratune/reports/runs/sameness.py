@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
@@ -36,6 +36,7 @@ EXECUTION_ONLY = {
 }
 """Settings that do not affect what is trained, such as the number of loader workers."""
 _SEED_DEPENDENT = {"seed", "initial_weights"}
+_SEED_OF_NAME = re.compile(r"seed[-_]?\d+")  # in the folder of a model or a teacher
 _OF_STEPS = {"tokens", "model_overrides", "adapter", "global_batch_size", "plan", "train_settings", "weights"}
 """Fields that a fitted baseline, which has no steps, does not have."""
 
@@ -76,6 +77,18 @@ class Difference:
     key: str
     label: str
     values: Mapping[str, Any]  # value of each run by the run's name; runs without the setting have no value
+    is_of_seed: bool = False  # whether another seed explains it
+
+    @property
+    def words(self) -> str:
+        """The label with the numbers that differ, or with the names of the settings."""
+        values = list({canonical(value): value for value in self.values.values()}.values())
+        if all(isinstance(value, Mapping) for value in values):
+            names = listing(values[0], 3)
+            return f"{self.label[:-1]}: {names})" if self.label.endswith(")") else f"{self.label} ({names})"
+        if all(isinstance(value, int | float) for value in values):
+            return f"{self.label} ({' → '.join(f'{value:,}' for value in values)})"
+        return self.label
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,7 @@ class Sameness:
     @property
     def sentence(self) -> str:
         """The verdict in words."""
-        labels = "; ".join(difference.label for difference in self.differ)
+        labels = "; ".join(difference.words for difference in self.differ if not difference.is_of_seed)
         return {
             "same": "Same experiment: all runs had the same data, initial weights, seed, global batch and schedule, so "
             "differences in time, memory and quality come from the execution.",
@@ -155,36 +168,44 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
 
 
 def compare(runs: Sequence[RunRecord]) -> Sameness:
-    """Return whether runs are the same experiment, and their differences."""
-    differ, unknown = [], []
+    """Return whether runs are the same experiment, and their differences, with those that other seeds explain."""
+    differ, unknown, seeds = [], [], {run.run.seed for run in runs}
     by_run = {run.name: experiment(run) for run in runs}
     for key, label in {key: label for fields in by_run.values() for key, (label, _) in fields.items()}.items():
         # A fitted baseline is one difference, and not one for each field that only steps have.
         values = {name: fields[key][1] for name, fields in by_run.items() if key in fields}
         if len({canonical(value) for value in values.values() if value is not None}) > 1:
-            differ.append(Difference(key, label, _differing_parts(values)))
-        elif None in values.values():
+            is_of_seed = len(seeds) > 1 and key in _SEED_DEPENDENT
+            if key == "initial_weights":
+                of_runs = [run.run.model.architecture if run.is_baseline else run.setting("model.name") for run in runs]
+                models = {_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in of_runs}
+                label = f"the model ({' → '.join(models.values())})" if len(models) > 1 else label
+                known = {(run.run.seed, canonical(own)) for run in runs if (own := values[run.name]) is not None}
+                is_of_seed &= len(models) == 1 and len(known) == len({seed for seed, _ in known})
+            differ.append(Difference(key, label, _differing_parts(values), is_of_seed))
+        if None in values.values() and len(runs) > 1:
             unknown.append(label)
-    if not {difference.key for difference in differ} <= _SEED_DEPENDENT:
-        verdict = "different"
-    elif unknown and len(runs) > 1:
-        verdict = "unknown"
-    elif any(difference.key == "seed" for difference in differ):
-        verdict = "other_seeds"
-    else:
-        verdict = "different" if differ else "same"
-    return Sameness(verdict, tuple(differ), tuple(unknown) if len(runs) > 1 else ())
+    if any(_samples(runs[0], run) is not None for run in runs):
+        samples = {run.name: _planned_samples(run) for run in runs}
+        differ.append(Difference("budget", "the training budget in samples", samples))
+    verdict = "unknown" if unknown else "other_seeds" if differ else "same"
+    verdict = verdict if all(difference.is_of_seed for difference in differ) else "different"
+    return Sameness(verdict, tuple(differ), tuple(unknown))
+
+
+def differing_settings(runs: Sequence[RunRecord]) -> list[Difference]:
+    """Return the settings that all runs have and that differ, and how the runs were executed; without the seed."""
+    # The options that only one kind of strategy has follow from the kind.
+    found = (*config_differences(runs), *execution_differences(runs))
+    return [item for item in found if item.key != "run.seed" and len(item.values) == len(runs)]
 
 
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the settings of the resolved configurations that differ between runs, by key."""
     flat = {run.name: _settings_of_sessions(run) for run in runs}
-    differences = []
-    for key in sorted({key for settings in flat.values() for key in settings} - _RUN_SPECIFIC):
-        values = {name: settings[key] for name, settings in flat.items() if key in settings}
-        if len(values) < len(runs) or len(set(map(canonical, values.values()))) > 1:
-            differences.append(Difference(key, key, values))
-    return tuple(differences)
+    keys = sorted({key for settings in flat.values() for key in settings} - _RUN_SPECIFIC)
+    differing = [key for key in keys if len({canonical(own.get(key, NO_SUCH_SETTING)) for own in flat.values()}) > 1]
+    return tuple(Difference(key, key, {run: own[key] for run, own in flat.items() if key in own}) for key in differing)
 
 
 def execution_differences(runs: Sequence[RunRecord]) -> Iterator[Difference]:
@@ -214,7 +235,7 @@ def configuration_key(run: RunRecord) -> str:
     """Return a text that is equal for runs that differ only in their seed, or in that of their teachers."""
     left_out = {*_RUN_SPECIFIC, "run.seed"}
     settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in left_out}
-    teachers = re.sub(r"seed[-_]?\d+", "seed", canonical(settings.pop("distil.teacher", None)))
+    teachers = _SEED_OF_NAME.sub("seed", canonical(settings.pop("distil.teacher", None)))
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
     return canonical([settings, teachers, data, run.session_values("run.world_size")])
 
@@ -301,17 +322,15 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
         sameness = compare(pair)
         unknown.update(dict.fromkeys(sameness.unknown))
         for difference in sameness.differ:
-            if difference.key not in _SEED_DEPENDENT or pair[0].run.seed == pair[1].run.seed:
-                found = permitted if difference.key in keys | more else refused
-                found.setdefault(difference.key, _in_words(difference, pair))
-    samples = _samples(*pairs[0])
-    if samples is not None:
-        budget = f"the training budget ({samples:.{1 if samples >= 1 else 2}f} times the samples)"
-        (refused if {"plan", "global_batch_size"} & refused.keys() else permitted)["budget"] = budget
+            # The budget, which is the last one, follows from these.
+            free = set() if {"plan", "global_batch_size"} & refused.keys() else {"budget"}
+            if not difference.is_of_seed:
+                found = permitted if difference.key in keys | more | free else refused
+                found.setdefault(difference.key, difference.words)
     kinds = machine_kinds([*base, *other])
     return Differs(
         tuple(refused.values()), tuple(permitted.values()), tuple(unknown), "global_batch_size" in refused | permitted,
-        elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]), samples=samples,
+        elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]), samples=_samples(*pairs[0]),
     )  # fmt: skip
 
 
@@ -320,18 +339,13 @@ def _samples(*pair: RunRecord) -> float | None:
 
     Equal epochs are equal budgets, also where the last batch of an epoch is smaller.
     """
-    sizes = [(run.run.plan.num_steps, run.run.batch.global_batch_size) for run in pair]
-    first, second = (steps * batch if steps and batch else None for steps, batch in sizes)
+    first, second = map(_planned_samples, pair)
     epochs = [run.run.plan.num_epochs for run in pair]
     if not first or not second or (epochs[0] and epochs[0] == epochs[1]) or abs(second / first - 1) < LEAST_BUDGET:
         return None
     return second / first
 
 
-def _in_words(difference: Difference, pair: tuple[RunRecord, RunRecord]) -> str:
-    if difference.key == "initial_weights":
-        names = [plain(run.run.model.architecture if run.is_baseline else run.setting("model.name")) for run in pair]
-        return f"the model ({' → '.join(names)})" if names[0] != names[1] else difference.label
-    values = [difference.values.get(run.name) for run in pair]
-    are_numbers = all(isinstance(value, int | float) for value in values)
-    return f"{difference.label} ({values[0]:,} → {values[1]:,})" if are_numbers else difference.label
+def _planned_samples(run: RunRecord) -> float | None:
+    steps, batch = run.run.plan.num_steps, run.run.batch.global_batch_size
+    return steps * batch if steps and batch else None

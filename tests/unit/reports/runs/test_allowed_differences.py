@@ -1,8 +1,9 @@
+import pytest
 from make_run import make_run
 from raised import raises_code
 
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.sameness import allowed_by_axes, differs_of, read_allowed
+from paratune.reports.runs.sameness import allowed_by_axes, compare, differs_of, read_allowed
 
 
 def read(folder, name, *, seeds=(1, 2), **changes):
@@ -27,12 +28,13 @@ def test_the_batch_may_be_what_is_compared(tmp_path):
     changed = {"batch.global_batch_size": 64, "plan.num_steps": 113, "plan.steps_per_epoch": 38}
     other = read(tmp_path, "b", **changed)
     refused = differs_of(base, other, ())
-    assert refused.refused == ("the global batch size (32 → 64)", "the number of steps and epochs")
+    steps = "the number of steps and epochs (num_steps, steps_per_epoch)"
+    assert refused.refused == ("the global batch size (32 → 64)", steps)
     allowed = differs_of(base, other, {"batch"})
     assert (allowed.refused, allowed.allowed, allowed.batch) == ((), refused.refused, True)
     # More epochs do not follow from the batch.
     longer = differs_of(base, read(tmp_path, "c", **changed, **{"plan.num_epochs": 6}), {"batch"})
-    assert longer.refused == ("the number of steps and epochs",)
+    assert longer.refused == (steps.replace(")", ", num_epochs)"),)
 
 
 def test_a_training_on_more_samples_is_another_budget(tmp_path):
@@ -41,7 +43,7 @@ def test_a_training_on_more_samples_is_another_budget(tmp_path):
     longer = {"plan.num_steps": 900, "plan.num_epochs": 12}
     found = differs_of(base, read(tmp_path, "b", **longer), {"steps"})
     assert (found.samples, found.refused) == (4.0, ())
-    assert found.allowed[-1] == "the training budget (4.0 times the samples)"
+    assert found.allowed[-1] == "the training budget in samples (7,200 → 28,800)"
     assert differs_of(base, read(tmp_path, "c", **longer), ()).refused[-1] == found.allowed[-1]
     # The same number of steps of a batch of half the size, and of one that follows from equal epochs.
     half = read(tmp_path, "d", **{"batch.global_batch_size": 16, "plan.num_epochs": 1.5})
@@ -51,9 +53,16 @@ def test_a_training_on_more_samples_is_another_budget(tmp_path):
     assert differs_of(base, read(tmp_path, "f", **{"plan.num_steps": None}), ()).samples is None
 
 
-def test_another_model_is_named(tmp_path):
-    other = read(tmp_path, "b", **{"config.model.name": "bert", "model.init_fingerprint": "y"})
-    assert differs_of(read(tmp_path, "a"), other, {"model"}).allowed == ("the model (demo:minilm → bert)",)
+@pytest.mark.parametrize("seeds", [(1, 2), (3, 4)])
+def test_another_model_is_named_also_with_other_seeds(tmp_path, seeds):
+    base = read(tmp_path, "a")
+    other = read(tmp_path, "b", seeds=seeds, **{"config.model.name": "bert", "model.init_fingerprint": "y"})
+    assert differs_of(base, other, {"model"}).allowed == ("the model (demo:minilm → bert)",)
+    assert compare([*base, *other]).verdict == "different"
+    # A model of each seed is one model.
+    names = {seed: {"config.model.name": f"runs/mlm_seed-{seed}/best"} for seed in (1, 2, *seeds)}
+    own = [read(tmp_path, f"own-{seed}-", seeds=(seed,), **changes)[0] for seed, changes in names.items()]
+    assert compare(own).verdict == "other_seeds"
 
 
 def test_other_machines_are_marked(tmp_path):

@@ -7,9 +7,11 @@ import pytest
 from make_run import make_run
 
 from paratune.reports import Report, make
+from paratune.reports.comparison import make_comparison
 from paratune.reports.run import run_document
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.sameness import compare, config_differences, configuration_key
+from paratune.reports.runs.sameness import compare, config_differences, configuration_key, differing_settings
+from paratune.reports.systems.tables import main_table
 
 
 def _runs(*folders):
@@ -144,6 +146,47 @@ def test_execution_settings_do_not_change_the_experiment(tmp_path, changes):
 def test_a_difference_names_only_the_settings_that_differ(tmp_path):
     runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={"config.train.learning_rate": 1e-4}))
     assert compare(runs).differ[0].values == {"a": {"learning_rate": 5e-5}, "b": {"learning_rate": 1e-4}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config.train.learning_rate": 1e-4, "config.train.schedule": "cosine"},
+        {"config.batch.global": 64, "batch.global_batch_size": 64, "plan.num_steps": 100, "plan.num_epochs": None},
+        {"config.model.name": "bert", "model.init_fingerprint": "x", "seed": 43},
+        {"config.train.learning_rate": 1e-4, "model.init_fingerprint": "x", "seed": 43, "config.run.seed": 43},
+        {"config.data.max_length": 64, "data.train.fingerprint": "x"},
+    ],
+)
+def test_a_report_and_a_comparison_name_the_same_differences(tmp_path, changes):
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)]
+    comparison, report = make_comparison([*map(str, runs)]), make(runs, None)
+    (verdict,) = comparison.systems.verdicts
+    for text in ("; ".join(verdict.differs.refused), verdict.sentence.partition("differ in ")[2]):
+        assert report.sameness.sentence.partition("differ in ")[2].rstrip(".") == text.rstrip(".")
+    table = main_table(report.systems, differing_settings(report.runs))
+    rows = [f"{key} (a {a}; b {b})" for key, a, b in (row[:3] for row in table.rows) if "." in key]
+    said = [note for note in comparison.notes if note.startswith("Settings that differ")]
+    assert said == ([f"Settings that differ: {', '.join(rows)}."] if rows else [])
+
+
+def test_a_difference_is_in_words_with_its_settings_or_numbers(tmp_path):
+    changes = {"config.train.learning_rate": 1e-4, "batch.global_batch_size": 64, "config.data.max_length": 64}
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes))
+    assert [one.words for one in compare(runs).differ] == [
+        "the tokenization (max_length)", "the global batch size (32 → 64)",
+        "the optimization (section train: learning_rate)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fingerprint", "verdict"), [("y", "different"), (None, "unknown"), ("x", "other_seeds")])
+def test_weights_of_runs_of_one_seed_are_compared_beside_other_seeds(tmp_path, fingerprint, verdict):
+    weights = {"a": (1, "x"), "b": (1, fingerprint), "c": (2, "z")}
+    runs = [
+        make_run(tmp_path / name, seed=seed, run_changes={"model.init_fingerprint": text})
+        for name, (seed, text) in weights.items()
+    ]
+    assert compare(_runs(*runs)).verdict == verdict
 
 
 def test_runs_that_differ_in_seed_alone_are_seeds_of_one_experiment(tmp_path):
