@@ -17,9 +17,9 @@ class Amount:
     """A measure over the runs of a configuration."""
 
     measure: Measure
-    values: Mapping[str, float]  # of each run that has one, by its name
+    values: Mapping[str, float]  # of each run that has one, or of each seed, by its name
     center: float | None  # totals over totals for a rate, else the mean; None when no run has a value
-    num_runs: int  # runs that could have a value
+    num_runs: int  # runs, or seeds, that could have a value
     remark: str = ""  # how it was computed, or why it is unknown, if that differs from the measure
     is_of_all: bool = False  # one value for all runs together, such as a ratio, without a spread
     interval: tuple[float, float] | None = None  # 95% confidence interval of such a value, over several runs
@@ -43,15 +43,10 @@ def mean(values: Collection[float]) -> float | None:
         return statistics.mean(values)
 
 
-def mean_amount(measure: Measure, values: Mapping[str, float], num_runs: int) -> Amount:
-    """Return the mean of the values of runs or of seeds, by their names."""
-    return Amount(measure, values, mean(values.values()), num_runs)
-
-
 def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
     """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""
     known = {run.name: value for run in runs if (value := measure.of(run)) is not None}
-    found = mean_amount(measure, known, len(runs))
+    found = Amount(measure, known, mean(known.values()), len(runs))
     if measure.unit != "rate" or not known:
         return found
     # Total work divided by total time: each run did, up to a factor that is the same for all, as much as it has

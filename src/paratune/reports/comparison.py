@@ -249,8 +249,7 @@ def _notes(systems: Systems) -> Iterator[str]:
                 settings.append(f"{difference.label} ({values})")
             elif difference.key != OTHER_LOAD:  # verdicts have the load by other programs
                 yield f"{difference.label} differ, which changes times: {values}."
-        # The axes of a matrix are in the names of its configurations.
-        if settings and not systems.record.matrix and len(members) <= MAX_BESIDE:
+        if settings and not systems.record.matrix and len(members) <= MAX_BESIDE:  # names have the axes of a matrix
             yield f"Settings that differ: {listing(settings, 8)}."
     for verdict in systems.verdicts:
         yield from (f"{plain(verdict.label)}: {note}." for note in verdict.notes)

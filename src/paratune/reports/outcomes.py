@@ -19,7 +19,7 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.config.metric_names import ScoreTarget, direction
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord
-from paratune.reports.amounts import Amount, amount_text, mean, mean_amount, scale_of
+from paratune.reports.amounts import Amount, amount_text, mean, scale_of
 from paratune.reports.document import ReportSection
 from paratune.reports.measures import metric_name, score
 from paratune.reports.runs.sameness import allowed_by_axes
@@ -50,13 +50,15 @@ class Candidate(Configuration):
         return grouped((", ".join(item.cell.values[label] for label in self.seeds), item) for item in self.cell_runs)
 
     def amount(self, split: str, metric: str) -> Amount:
-        """Return a score over the seeds that have it, each the mean over its runs."""
-        values = {}
-        for seed, cell_runs in self.by_seed.items():
-            known = [found for cell_run in cell_runs if (found := cell_run.score(split, metric)) is not None]
-            if (of_seed := mean(known)) is not None:
-                values[seed] = of_seed
-        return mean_amount(score(split, metric), values, len(self.by_seed) + self.num_left_out)
+        """Return a score over the seeds that have it, each the mean over its runs; the remark has how many lack it."""
+        known = {
+            seed: [value for cell_run in cell_runs if (value := cell_run.score(split, metric)) is not None]
+            for seed, cell_runs in self.by_seed.items()
+        }
+        values = {seed: of_seed for seed, scores in known.items() if (of_seed := mean(scores)) is not None}
+        num_runs, num_planned = (sum(len(of[seed]) for seed in values) for of in (known, self.by_seed))
+        few = f"{num_runs} of {num_planned} runs" if num_runs < num_planned else ""
+        return Amount(score(split, metric), values, mean(values.values()), len(self.by_seed) + self.num_left_out, few)
 
     def is_whole(self, metric: str) -> bool:
         """Return whether each seed that other candidates have has the score on validation."""
@@ -76,7 +78,7 @@ class CandidateGroup:
     chosen: Candidate | None
     remarks: tuple[str, ...]  # remarks on the choice
     compared: tuple[tuple[Candidate, MeasureComparison], ...] = ()
-    """Each other candidate that has all of its runs, compared with the chosen one in the metric on validation."""
+    """Each other candidate that has all of its seeds, compared with the chosen one in the metric on validation."""
     not_chosen_among: tuple[str, ...] = ()  # labels of axes that do not change what is trained
     constant: float | None = None
     """Validation score of a constant prediction by the metric; None when it is not recorded."""
@@ -93,9 +95,7 @@ class CandidateGroup:
     def is_below_constant(self) -> bool:
         """Whether the chosen candidate is not better on validation than a constant prediction."""
         score = None if self.chosen is None else self.chosen.amount("validation", self.metric).center
-        if score is None or self.constant is None:
-            return False
-        return not is_better_score(self.metric, score, self.constant)
+        return not (score is None or self.constant is None or is_better_score(self.metric, score, self.constant))
 
     @property
     def split_shown(self) -> str:
@@ -221,10 +221,8 @@ def _may_change_quality(axis: Axis, record: SweepRecord, cell_runs: Sequence[Cel
     Runs with different batch settings or numbers of processes may, unless all have the same, known global batch size.
     """
     names = allowed_by_axes(axis.keys or (axis.key,))
-    if not names <= {"batch", "steps"}:
-        return True
-    if not names:
-        return False
+    if not names or not names <= {"batch", "steps"}:
+        return bool(names)
     sizes: dict[tuple[str, ...], set[float | None]] = {}
     for item in cell_runs:
         if item.record is not None and item.cell.counts:
@@ -236,7 +234,7 @@ def _may_change_quality(axis: Axis, record: SweepRecord, cell_runs: Sequence[Cel
 def compare_with_chosen(
     candidates: Sequence[Candidate], chosen: Candidate | None, metric: str, history: LookHistory
 ) -> tuple[tuple[Candidate, MeasureComparison], ...]:
-    """Return each other candidate that has all of its runs, with its verdict against the chosen one on validation.
+    """Return each other candidate that has all of its seeds, with its verdict against the chosen one on validation.
 
     They are verdicts as those of `paratune compare`: over seeds and rows, corrected for their number and for looks.
     """
@@ -284,7 +282,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     if len(tied) > 1:
         remarks.append(f"{len(tied)} candidates are equal in {metric} on validation; the first one is chosen")
     if len(whole) < len(candidates):
-        remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates that have all of their runs")
+        remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates with a result of every seed")
     return tied[0], remarks
 
 
@@ -301,8 +299,7 @@ def chosen_table(report: SweepReport) -> Table:
     per = report.record.select_per
     across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
     down = [label for label in per if label != across]
-    labels: dict[str, None] = {}
-    columns: dict[str, None] = {}
+    labels, columns = dict[str, None](), dict[str, None]()
     rows: dict[tuple[str, ...], dict[str, TableCell]] = {}
     for group in report.groups:
         row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
@@ -318,12 +315,10 @@ def chosen_table(report: SweepReport) -> Table:
             row[head := " ".join(filter(None, [name, split, metric_name(metric)]))] = _mean(one, split, metric)
             columns[head] = None
     # The first axis whose values are in groups decides the headings of the lines.
-    headings = dict.fromkeys(rows, "")
     label = next((label for label in down if label in report.record.groups), "")
     groups = report.record.groups.get(label, {})
-    if groups:
-        by_value = {report.shown(label, name): text for text, members in groups.items() for name in members}
-        headings = {names: by_value.get(names[down.index(label)], _OTHERS) for names in rows}
+    by_value = {report.shown(label, name): text for text, members in groups.items() for name in members}
+    headings = {names: by_value.get(names[down.index(label)], _OTHERS) if groups else "" for names in rows}
     order = [*groups, _OTHERS, ""]
     lines = sorted(rows, key=lambda names: order.index(headings[names]))
     cells: list[Row] = [
@@ -332,21 +327,14 @@ def chosen_table(report: SweepReport) -> Table:
     ]
     listed = [headings[names] for names in lines]
     starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
-    title, header = (
-        "Chosen by validation" if report.is_choice else "Results",
-        (*(down or ["matrix"]), *labels, *columns),
-    )
-    return make_table(
-        "chosen", title, header, cells, max(1, len(down)) + len(labels), _table_notes(report), groups=starts
-    )
+    title, first = "Chosen by validation" if report.is_choice else "Results", [*(down or ["matrix"]), *labels]
+    return make_table("chosen", title, [*first, *columns], cells, len(first), _table_notes(report), groups=starts)
 
 
 def _table_notes(report: SweepReport) -> Iterator[str]:
     seeds, noun = report.seeds, report.repeats
-    several = (
-        f"Mean ± sample standard deviation over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets."
-    )
-    yield several if len(seeds) > 1 else f"One {noun}: no spread over {noun}s."
+    about = f"over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets"
+    yield f"Mean ± sample standard deviation {about}." if len(seeds) > 1 else f"One {noun}: no spread over {noun}s."
     if not report.is_choice:
         return
     metrics = sorted({group.metric for group in report.groups})
@@ -380,12 +368,14 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
         values = candidate.amount("validation", group.metric).values
         for seed in axis.values if axis else ():
             cell_runs = candidate.by_seed.get(seed, [])
-            runs = tuple(item.cell.name for item in cell_runs if item.record is not None)
+            known = [item for item in cell_runs if item.score("validation", group.metric) is not None]
+            runs = tuple(item.cell.name for item in known or cell_runs if item.record is not None)
             source = found.source if len(runs) > 1 else found.source.removeprefix("mean of ")
             # Without a run its state, and nothing where a seed is excluded.
             state = cell_runs[0].cell.state if cell_runs else ""
-            value = values.get(seed)
-            row.append(TableCell(format_as(value, ".4f"), value, runs, source) if runs else state)
+            few = f" ({len(known)} of {len(cell_runs)})" if 0 < len(known) < len(cell_runs) else ""
+            text = format_as(value := values.get(seed), ".4f") + few
+            row.append(TableCell(text, value, runs, source) if runs else state)
         rows.append((*row, *(_mean(candidate, "test", metric) for metric in tests)))
     title = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
     notes = ["* chosen"] if group.chosen is not None and len(group.candidates) > 1 else []
@@ -399,4 +389,5 @@ def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
     found = candidate.amount(split, metric)
     runs_ = tuple(item.cell.name for item in candidate.cell_runs if item.score(split, metric) is not None)
     text, source = amount_text(found, scale_of("score", ())), f"mean of summary.scores.{split}.{metric}"
+    text += f" ({found.remark})" if found.remark else ""
     return TableCell(text, found.center, runs_, source, deviation=found.deviation)

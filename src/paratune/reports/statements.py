@@ -7,7 +7,7 @@ certificates.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
@@ -31,6 +31,7 @@ from paratune.verdicts.words import (
     name_of,
     quality_words,
     signed_interval_words,
+    values_words,
 )
 
 MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
@@ -66,21 +67,21 @@ def is_as_good(verdict: Verdict) -> bool | None:
 
 def run_statements(verdicts: Sequence[Verdict]) -> tuple[Statement, ...]:
     """Return the conclusions of a report of runs; none without a configuration to compare with."""
-    families = grouped((verdict.baseline, verdict) for verdict in verdicts).values()
-    return tuple(statement for family in families for statement in (fastest(family), *best_in_quality(family)))
+    families = grouped((one.baseline, one) for one in verdicts if not one.differs.refused).values()
+    found = [statement for family in families for statement in (fastest(family), *best_in_quality(family))]
+    others = grouped((", ".join(one.differs.refused), one.head) for one in verdicts if one.differs.refused)
+    if found and others:  # without anything to rank, what differs is told above or below
+        text = "; ".join(f"{listing(heads, 3)} differ in {why}" for why, heads in others.items())
+        found.append(Statement("Not the same experiment", f"{text}. They are not ranked.", None, "verdicts"))
+    return tuple(found)
 
 
 def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
     """Return the sentence on what is fastest at equal quality among the configurations of one baseline."""
     found = []
+    said: dict[bool | None, str] = {True: "better", False: "worse"}
     for verdict in verdicts:
-        outcomes = grouped(
-            (
-                score.outcome if score.outcome != "different" else "better" if score.is_better else "worse",
-                name_of(score),
-            )
-            for score in verdict.quality
-        )
+        outcomes = grouped((said.get(one.is_better, one.outcome), name_of(one)) for one in verdict.quality)
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
         words = f"{comparison_words(verdict.speed)}; {quality or 'no score is compared'}"
         found.append((verdict, all_of(is_better(verdict.speed), is_as_good(verdict)), verdict.speed, words))
@@ -90,20 +91,16 @@ def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
 
 def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     """Yield the sentence on what is best in the headline score that is compared with one baseline, if there is one."""
-    found = []
-    for verdict in verdicts:
-        first = verdict.quality[:1]
-        known = (is_better(first[0]), first[0]) if first else (None, UNKNOWN)
-        found.append((verdict, *known, quality_words(first, verdict.task)))
-    if score := next((verdict.quality[0] for verdict in verdicts if verdict.quality), None):
+    firsts = [(verdict, verdict.quality[:1], (*verdict.quality, UNKNOWN)[0]) for verdict in verdicts]
+    found = [(it, is_better(one), one, quality_words(first, it.task)) for it, first, one in firsts]
+    if score := next((one for _, first, one in firsts if first), None):
         yield _leading(f"Best in {name_of(score)}", found, "better", "as good or better")
 
 
 def _gains(comparison: MeasureComparison) -> tuple[float, float, float]:
     """Return the lower end of the interval, the change, and the upper end, all such that more is better."""
-    low = -math.inf if comparison.low is None else comparison.low
-    change = -math.inf if comparison.change is None else comparison.change
-    high = math.inf if comparison.high is None else comparison.high
+    ends = ((comparison.low, -math.inf), (comparison.change, -math.inf), (comparison.high, math.inf))
+    low, change, high = (other if value is None else value for value, other in ends)
     is_less_better = not comparison.is_ratio and is_lower_better(comparison.measure)
     return (-high, -change, -low) if is_less_better else (low, change, high)
 
@@ -125,20 +122,30 @@ def _leading(
         others = f" Cannot tell whether {listing(peers, 3)} may be {not_behind}." if peers else ""
         is_good, text = None if peers else True, f"{best.label} against {base}: {words}.{others}"
     else:
-        nearest, _, _, words = max(open_ones or found, key=lambda candidate: _gains(candidate[2])[1])
-        which = "" if len(found) == 1 else f" for {len(open_ones)} of {len(found)}"
-        told = f"cannot tell{which} against {base}" if open_ones else f"{base}. Nothing else is {better}"
-        is_good, text = None if open_ones else True, f"{told}. Closest: {nearest.label}, {words}."
+        which = f" for {len(open_ones)} of {len(found)}" if len(found) > 1 else ""
+        alike = [(it, own) for it, _, own, _ in found if is_better(own) is False and own.is_better is None]
+        equal = [it.label for it, own in alike if not (own.is_ratio and is_as_good(it) is False)]
+        lead = f"none; equal to {base} in {name_of(alike[0][1])}: {listing(equal, 3)}" if equal else base
+        told = f"cannot tell{which} against {base}" if open_ones else f"{lead}. Nothing else is {better}"
+        is_good, text = None if open_ones else True, f"{told}."
+        # One without an interval is not known to be closer than another one.
+        if near := [candidate for candidate in open_ones or found if candidate[2].low is not None]:
+            nearest, _, _, words = max(near, key=lambda candidate: _gains(candidate[2])[1])
+            among = "" if len(near) == len(open_ones or found) else " of those with an interval"
+            text += f" Closest{among}: {nearest.label}, {words}."
+        elif open_ones:
+            reasons = dict.fromkeys((own.reason or "").partition(":")[0] for _, _, own, _ in open_ones)
+            ((it, _, own, words), *_) = open_ones
+            fact = values_words(own, it.label, base) or f"{it.label} against {base}, {words}"
+            text = f"{told} ({listing(reasons, 3)})." if which else f"cannot tell: {fact}."
     return Statement(label, text, is_good, "verdicts")
 
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     """Return the conclusions of a matrix; none without verdicts and scores."""
     families, groups = compared_with(report), [group for group in report.groups if group.chosen is not None]
-    found = [
-        fastest(verdicts, subject if len(families) > 1 else "")
-        for subject, verdicts in list(families.items())[:MAX_SENTENCES]
-    ]
+    shown = list(families.items())[:MAX_SENTENCES]
+    found = [fastest(verdicts, subject if len(families) > 1 else "") for subject, verdicts in shown]
     if len(families) > MAX_SENTENCES:
         text = f"{len(families) - MAX_SENTENCES} more baselines have verdicts and effects in the section Verdicts."
         found.append(Statement("More baselines", text, None, "verdicts"))
@@ -158,18 +165,11 @@ def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
     faster is left out, unless that is so of all axes. What could run and has no verdict, because no run of it is
     finished or for another reason, has one of which nothing is known.
     """
-    by_axis = {
-        f"{axis} ({title})" if title else axis: verdicts
-        for (axis, title), verdicts in axis_verdicts(report.effects).items()
-    }
-    if by_axis:
-        may_be_faster = {
-            axis: verdicts
-            for axis, verdicts in by_axis.items()
-            if any(is_better(verdict.speed) is not False for verdict in verdicts)
-        }
-        return may_be_faster or by_axis
-    families = grouped((f"against {verdict.baseline}", verdict) for verdict in report.verdicts)
+    effects = axis_verdicts(report.effects).items()
+    if by_axis := {f"{axis} ({title})" if title else axis: verdicts for (axis, title), verdicts in effects}:
+        slower = [axis for axis, own in by_axis.items() if all(is_better(one.speed) is False for one in own)]
+        return {axis: own for axis, own in by_axis.items() if axis not in slower} or by_axis
+    families = grouped((f"against {one.baseline}", one) for one in report.verdicts if not one.differs.refused)
     known = {name for verdict in report.verdicts for name in (verdict.label, verdict.baseline)}
     for member in report.configurations if report.baseline is not None else ():
         base = report.baseline_of(member).label
@@ -188,34 +188,32 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     label = f"Best in quality{f', {where}' if where else ''}"
     found = chosen.amount("validation", group.metric)
     seeds = f"over {counted(len(found.values), report.repeats)}" if len(found.values) > 1 else f"(one {report.repeats})"
+    seeds += f" ({found.remark})" if found.remark else ""
     score = f"validation {label_of(group.metric)} {'n/a' if found.center is None else f'{found.center:.4f} {seeds}'}"
     if group.is_below_constant:
         text = f"{name or 'the only candidate'}: {score}, not better than a constant prediction ({group.constant:.4f})."
         return Statement(label, text, False, "chosen")
     if len(group.candidates) == 1:
         same = "all configurations train the same thing" if group.not_chosen_among else "there is one candidate"
-        return Statement(label, f"nothing to select, because {same}: {score}.", True, "chosen")
+        told = f"nothing to select, because {same}: {score}."
+        return Statement(label, told, True if found.values else None, "chosen")
     text = f"{name}: {score}"
-    known = [(abs(lead.change), other, lead) for other, lead in group.compared if lead.change is not None]
-    if known:
+    if known := [(abs(lead.change), other, lead) for other, lead in group.compared if lead.change is not None]:
         _, second, lead = min(known, key=lambda item: item[0])
         text += f"; next {second.label}, {change_words(lead, group.task)} {signed_interval_words(lead, group.task)}"
         text += f" over {report.repeats}s, on these rows" if lead.scope == "seeds" else ""
-    shown = [other for other, lead in group.compared if lead.is_shown and lead.outcome == "different"]
-    open_ones = [other for other in group.candidates if other is not chosen and other not in shown]
-    if open_ones:
-        names = listing([candidate.label for candidate in open_ones], 3)
-        text = f"cannot tell whether it is better than {names}. Chosen: {text}"
-    return Statement(label, f"{text}.", None if open_ones else True, "chosen")
+    shown = {other.label: lead.outcome for other, lead in group.compared if lead.is_shown}
+    others = [candidate.label for candidate in group.candidates if candidate is not chosen]
+    open_ones, equal = ([other for other in others if shown.get(other, "open") == kind] for kind in ("open", "equal"))
+    told = [f"cannot tell whether it is better than {listing(open_ones, 3)}"] if open_ones else []
+    told += [f"equal to {listing(equal, 3)}"] if equal else []
+    text = f"{'; '.join(told)}. Chosen: {text}" if told else text
+    return Statement(label, f"{text}.", None if told else True, "chosen")
 
 
 def _cost(report: SweepReport) -> Iterator[Statement]:
-    hours = [
-        (value, report.price_of(member))
-        for member in report.measured
-        for run in member.runs
-        if (value := MEASURES["device_hours"].of(run)) is not None
-    ]
+    runs = [(MEASURES["device_hours"].of(run), report.price_of(one)) for one in report.measured for run in one.runs]
+    hours = [(value, price) for value, price in runs if value is not None]
     if not hours:
         return
     total = math.fsum(value for value, _ in hours)
@@ -227,12 +225,10 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
         at = f"at {prices.pop():g} a device-hour" if len(prices) == 1 else "at the prices of their systems"
         parts.append(f"{money:.2f} {at}")
     energy = [value for run in report.runs if (value := MEASURES["energy_j"].of(run)) is not None]
-    parts.append(
-        f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy"
-        if len(energy) == len(report.runs)
-        else f"energy is recorded for {len(energy)} of {counted(len(report.runs), 'run')}"
-    )
-    yield Statement("Cost", f"{', '.join(parts)}.", True if len(hours) == len(report.runs) else None, "resources")
+    known = f"energy is recorded for {len(energy)} of {counted(len(runs), 'run')}"
+    parts.append(f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy" if len(energy) == len(runs) else known)
+    is_known = len(hours) == len(energy) == len(runs)
+    yield Statement("Cost", f"{', '.join(parts)}.", True if is_known else None, "resources")
 
 
 def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
@@ -241,24 +237,31 @@ def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
     if not runs:
         return ()
     compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
-    effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
+    effects = {verdict.label: effect for verdict in compared if (effect := verdict.speed.order) is not None}
     found: dict[str, Result | None] = {}
     if compared:
         found = {
-            "Order of runs": _order(compared, effects, runs),
-            "Drift of the machine": _drift(effects),
+            "Order of runs": _order(effects, len(compared), runs),
+            "Drift of the machine": _drift(effects, len(compared)),
             "Other programs": _load(effects, runs),
             "Negative control": _control([verdict.speed.control for verdict in compared]),
         }
     return (
         *(Statement(label, *result, "verdicts") for label, result in found.items() if result is not None),
         *_seeds(report),
-        Statement("Same experiment", *_experiment(report.verdicts, runs)),
+        Statement("Same experiment", *_experiment(report.differing, runs)),
         Statement("Certificate", *_certificates(report.certificates[0])),
     )
 
 
-def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
+def _of_all(text: str, num_known: int, num: int, noun: str) -> Result:
+    """Return a yes where all are known, else "cannot tell"."""
+    if num_known == num:
+        return f"{text}.", True
+    return f"cannot tell: unknown for {num - num_known} of {counted(num, noun)}; of the others, {text}.", None
+
+
+def _order(effects: Mapping[str, OrderEffect], num: int, runs: Sequence[RunRecord]) -> Result:
     times = [time for run in runs if (time := run_time(run)) is not None]
     if together := num_overlapping(times):
         text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
@@ -266,41 +269,37 @@ def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Se
             return f"{text}: they shared its cores, memory and network.", None
         return f"{text}: their times are too long.", False
     if not effects:
-        is_timed = len(times) == len(runs)
-        why = "more than one run of a configuration is needed" if is_timed else "runs have no time stamps"
+        why = "runs have no time stamps" if len(times) < len(runs) else "more than one run of a configuration is needed"
         return f"cannot tell: {why}.", None
-    orders = {verdict.label: verdict.speed.order for verdict in compared}
-    confounded = [label for label, order in orders.items() if order is not None and order.is_confounded]
-    if confounded:
-        names = listing(confounded, 3)
-        return f"not in turn: all runs of {names} came before or after all runs of the baseline.", False
-    return "the runs of all configurations were made in turn.", True
+    if confounded := [label for label, order in effects.items() if order.is_confounded]:
+        return f"not in turn: all runs of {listing(confounded, 3)} came before or after all of the baseline's.", False
+    return _of_all("the runs were made in turn", len(effects), num, "configuration")
 
 
-def _drift(effects: Sequence[OrderEffect]) -> Result:
-    in_time = [effect for effect in effects if set(effect.covariates) & {"order", "session"}]
+def _drift(effects: Mapping[str, OrderEffect], num: int) -> Result:
+    in_time = [effect for effect in effects.values() if set(effect.covariates) & {"order", "session"}]
     if not in_time:
         return "cannot tell from these runs.", None
     largest = max(in_time, key=lambda effect: abs(effect.total))
     size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
     text = f"speed changed by up to {size} since the first run".replace("-", "\u2212")
-    if not largest.is_drift:
-        is_narrow = max(abs(largest.total_low), abs(largest.total_high)) <= WIDE_DRIFT
-        return (f"none found: {text}.", True) if is_narrow else (f"cannot tell: {text}.", None)
-    if not largest.is_adjusted:
+    if not largest.is_drift and max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT:
+        return f"cannot tell: {text}.", None
+    if largest.is_drift and not largest.is_adjusted:
         return f"{text}; the verdicts on speed are not adjusted.", False
-    if abs(largest.total) <= WIDE_DRIFT:
-        return f"{text}; the verdicts on speed are adjusted for it.", True
-    return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
+    if largest.is_drift and abs(largest.total) > WIDE_DRIFT:
+        return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
+    told = f"{text}; the verdicts on speed are adjusted for it" if largest.is_drift else f"none found: {text}"
+    return _of_all(told, len(in_time), num, "configuration")
 
 
-def _load(effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
+def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Result:
     """Return how much other programs used: at most, and how it differs; and the least that runs used themselves."""
     loads = [load for run in runs if (load := load_by_others(run)) is not None]
     if not loads:
         return "load is not recorded (it is for runs on CPUs).", None
     own = min((share for run in runs if (share := own_share(run)) is not None), default=None)
-    differences = [abs(effect.load_difference) for effect in effects if effect.load_difference is not None]
+    differences = [abs(one.load_difference) for one in effects.values() if one.load_difference is not None]
     texts = [f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"]
     if differences:
         texts.append(f"between configurations this differs by up to {100 * max(differences):.0f}%")
@@ -311,7 +310,9 @@ def _load(effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
         return f"{text}: times are too long.", False
     if own is not None and own < LEAST_OWN_SHARE:
         return f"{text}: it waited, and times may be too long.", None
-    return f"{text}.", max(differences, default=0.0) < LEAST_LOAD_DIFFERENCE
+    if max(differences, default=max(loads)) >= LEAST_LOAD_DIFFERENCE:
+        return f"{text}.", False if differences else None
+    return _of_all(text, len(loads), len(runs), "run")
 
 
 def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
@@ -326,53 +327,54 @@ def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
 
 
 def _seeds(systems: SweepReport) -> Iterator[Statement]:
-    counts = [len({str(run.run.seed) for run in member.scored}) for member in systems.measured if member.scored]
-    if not counts:
+    members = (one for one in systems.configurations if any(item.cell.counts for item in one.cell_runs))
+    counts = [len({str(run.run.seed) for run in member.scored}) for member in members]
+    if not any(counts):
         return
     low, high = min(counts), max(counts)
     number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
-    few = {1: "; differences between seeds are unknown", 2: "; intervals over two seeds are wide"}.get(low, "")
-    yield Statement("Seeds", f"{number} for each configuration{few}.", low >= ENOUGH_SEEDS, "candidates")
+    few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
+    about = f"; {few[low]}" if low < len(few) else ""
+    yield Statement("Seeds", f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS, "candidates")
 
 
-def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> tuple[str, bool | None, str]:
+def _experiment(differing: Mapping[str, Differs], runs: Sequence[RunRecord]) -> tuple[str, bool | None, str]:
     """Return whether the configurations trained the same thing, with the same software on the same machine."""
-    refused = [verdict.label for verdict in verdicts if verdict.differs.refused]
-    if refused:
-        return f"not comparable with the baseline: {listing(refused, 3)}.", False, "verdicts"
+    if refused := [label for label, differs in differing.items() if differs.refused]:
+        why = listing(dict.fromkeys(text for differs in differing.values() for text in differs.refused), 3)
+        return f"not comparable with the baseline: {listing(refused, 3)}. They differ in {why}.", False, "verdicts"
     problems = []
-    software = {tuple(software_facts(run).items()) for run in runs}
+    software = {tuple(software_facts(run).items()) for run in runs if run.run.versions}
     if len(software) > 1:
         problems.append(f"{len(software)} sets of package versions")
-    budgets = {verdict.label: verdict.differs.samples for verdict in verdicts if verdict.differs.samples is not None}
-    if budgets:
+    if budgets := {label: differs.samples for label, differs in differing.items() if differs.samples is not None}:
         furthest, factor = max(budgets.items(), key=lambda pair: abs(math.log(pair[1])))
         others = f" (the largest difference of {len(budgets)})" if len(budgets) > 1 else ""
         problems.append(f"training budgets differ: {furthest} has {factor:.2g} times the samples{others}")
-    if any(verdict.differs.elsewhere for verdict in verdicts):
+    if any(differs.elsewhere for differs in differing.values()):
         problems.append("different machines")
-    unknown = [verdict.label for verdict in verdicts if verdict.differs.unknown]
+    unknown = [label for label, differs in differing.items() if differs.unknown]
     untold = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
     if any(not run.run.versions for run in runs):
         untold.append("package versions are not recorded for all runs")
     if problems or untold:
         return f"{'; '.join([*problems, *untold])}.", False if problems else None, "machine"
-    allowed = dict.fromkeys(text for verdict in verdicts for text in verdict.differs.allowed)
-    only = f" except for {'; '.join(allowed)}, which the axes vary" if allowed else ""
-    return f"data, model, training and software are equal{only}.", True, "machine"
+    allowed = dict.fromkeys(text for differs in differing.values() for text in differs.allowed)
+    only = f" except for {listing(allowed, 3)}, which the axes vary" if allowed else ""
+    # The runs of one configuration are not compared with each other.
+    return f"{'data, model, training and ' if len(differing) > 1 else ''}software are equal{only}.", True, "machine"
 
 
 def _certificates(certificates: Sequence[Certificate]) -> tuple[str, bool | None, str]:
     if not certificates:
         return "none: paratune certify tests whether strategies train the same as one process.", None, ""
-    by_status = grouped(
-        (finding.status, finding.strategy) for certificate in certificates for finding in certificate.findings
-    )
+    findings = [finding for certificate in certificates for finding in certificate.findings]
+    by_status = grouped((finding.status, finding.strategy) for finding in findings)
     if differing := by_status.get("differs"):
         return f"{listing(differing, 3)} trained differently from one process.", False, "certificates"
     untold = dict.fromkeys(by_status.get("cannot run", ()))
     if untold or not by_status:
         text = f"cannot tell: {listing(untold, 3) or 'no strategy'} was not compared with one process."
         return text, None, "certificates"
-    held = dict.fromkeys(by_status.get("holds", ()))
-    return f"{listing(held, 6)} trained the same as one process.", True, "certificates"
+    held = listing(dict.fromkeys(by_status.get("holds", ())), 6)
+    return f"{held} trained the same as one process.", True, "certificates"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from paratune.base.units import NOT_AVAILABLE
+from paratune.base.units import NOT_AVAILABLE, format_as, format_number
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.verdicts.finding import MOST_RUNS, MeasureComparison, RunRange
 from paratune.verdicts.groups import SPEED
@@ -55,6 +55,15 @@ def comparison_words(comparison: MeasureComparison, task: str = "") -> str:
     # A change of these runs alone: without an interval, "faster" would be a statement on the configurations.
     where = " in these runs" if is_ratio else ""
     return f"{name} {change_words(comparison, task)}{where}, interval {NOT_AVAILABLE} ({short})"
+
+
+def values_words(comparison: MeasureComparison, label: str, base: str) -> str:
+    """Return both values, where they have no interval: "a 400, b 640 samples/s (one run each)"; empty if one is n/a."""
+    unit = {SPEED: " samples/s", GOODPUT: " samples/s of goodput"}.get(comparison.measure, "")
+    values = (comparison.baseline, comparison.value)
+    first, second = (format_number(value, 3) if unit else format_as(value, ".4f") for value in values)
+    text = f"{base} {first}, {label} {second}{unit} ({(comparison.reason or '').partition(':')[0]})"
+    return "" if comparison.change is None else text
 
 
 _RATIO_WORDS = {SPEED: ("faster", "slower", "as fast"), GOODPUT: ("more goodput", "less goodput", "the goodput")}

@@ -1,6 +1,7 @@
 """The conclusions on top of a report, and whether they can be trusted; expected values are written out."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -126,8 +127,44 @@ def test_a_different_experiment_is_not_slower():
     refused = Differs(refused=("the training data",))
     unknown = MeasureComparison("speed", True, 1.0, 9.0, (3, 3), code="not_same_experiment", reason="not the same")
     verdict = Verdict("other", "base", (), (), unknown, (), None, "classification", refused, 1)
-    (found,) = run_statements([verdict])
-    assert found.is_good is None
+    assert run_statements([verdict]) == ()  # a report and a comparison say by themselves what differs
+    *ranked, last = run_statements([verdict, option("same", FASTER, BETTER)])
+    assert [statement.is_good for statement in ranked] == [True, True]
+    assert not any("other" in statement.text for statement in ranked)
+    assert (last.is_good, "other against base differ in the training data" in last.text) == (None, True)
+
+
+def one_run(label: str, speed: float, score: float) -> Verdict:
+    """Return the verdict on one run against one of 400 samples/s and the accuracy 0.9."""
+    return verdict_on(label, *(
+        MeasureComparison(measure, measure == "speed", base, value, (1, 1), change, code="one_run", reason=why)
+        for measure, base, value, change, why in (
+            ("speed", 400.0, speed, speed / 400 - 1, "one run each: why"),
+            ("accuracy", 0.9, score, score - 0.9, "one seed each: why"),
+        )
+    ))  # fmt: skip
+
+
+def test_one_run_each_is_a_fact_and_no_rank():
+    slower = one_run("slower", 320.0, 0.8)
+    assert [(found.is_good, found.text) for found in run_statements([slower])] == [
+        (None, "cannot tell: base 400, slower 320 samples/s (one run each)."),
+        (None, "cannot tell: base 0.9000, slower 0.8000 (one seed each)."),
+    ]
+    several = run_statements([slower, one_run("faster", 640.0, 0.95)])
+    assert not any(name in found.text for found in several for name in ("slower", "faster", "losest"))
+    # Only what has an interval may be the closest.
+    (speed, _) = run_statements([one_run("faster", 640.0, 0.95), option("known", OPEN, SAME)])
+    assert ("known" in speed.text, "faster" in speed.text, speed.is_good) == (True, False, None)
+
+
+@pytest.mark.parametrize("quality", [SAME, BETTER, WORSE])
+@pytest.mark.parametrize("speed", [SAME, SLOWER])
+def test_what_is_equal_is_not_best(speed, quality):
+    statements = [fastest([option("a", speed, quality)]), *best_in_quality([option("a", speed, quality)])]
+    are_equal = [speed == SAME and quality != WORSE, quality == SAME]
+    assert [statement.text.startswith("none; equal to base in") for statement in statements] == are_equal
+    assert all(statement.is_good for statement in statements)
 
 
 def report_of(
@@ -180,6 +217,7 @@ def test_the_sentences_come_from_the_main_effects_of_the_axes(doubled: SweepRepo
     assert "next rate 1e-05, −5.2 points" in quality.text
     # 12 runs of half an hour on one device.
     assert statements["Cost"].text.startswith("12 runs took 6.0 device-hours, energy is recorded for 0 of 12 runs")
+    assert statements["Cost"].is_good is None
 
 
 def test_each_statement_links_to_a_section_of_the_page(doubled: SweepReport):
@@ -268,3 +306,51 @@ def test_the_best_in_quality_needs_all_runs_of_the_others(tmp_path: Path, num_se
     states = {f"mid_seed-{at}": ("failed", "x") for at in range(1, num_seeds + 1)}
     report = make_sweep(make_matrix(tmp_path / "m", (rates, SEEDS), tell, states=states), None)
     assert by_label(matrix_statements(report))["Best in quality"].is_good is None
+
+
+CPU = {"kind": "cpu", "mean": 0.9, "machine_mean": 0.92, "energy_j": 7.2e6}
+UNRECORDED = {
+    "Order of runs": {"summary": {"finished": None}},
+    "Drift of the machine": {"run": {"created": None}},
+    "Other programs": {"summary": {"utilisation": {"energy_j": 7.2e6}}},
+    "Cost": {"summary": {"utilisation": {**CPU, "energy_j": None}}},
+    "Same experiment": {"run": {"versions": {}}},
+    "Best in quality": {"summary": {"scores": {"validation": {"accuracy": None}}}},
+}
+"""For each sentence a record that lacks what it needs."""
+
+
+@pytest.mark.parametrize("runs", [("ddp_seed-3",), ("zero3_seed-1", "zero3_seed-2", "zero3_seed-3"), None])
+@pytest.mark.parametrize("label", UNRECORDED)
+def test_what_is_not_recorded_for_all_runs_is_not_shown(tmp_path: Path, label: str, runs: tuple[str, ...] | None):
+    def tell(values: Mapping[str, str], *, is_whole: bool) -> Made:
+        kind, seed = values["strategy"], int(values["seed"][-1])
+        place = 2 * seed + (kind == "zero3")
+        run = {"created": f"2026-11-21T{place:02}:00:00+00:00"}
+        summary = {"finished": f"2026-11-21T{place:02}:20:00+00:00", "utilisation": CPU, "time.total_s": 1200.0}
+        lacking = is_whole or (runs is not None and f"{kind}_seed-{seed}" not in runs)
+        more = {} if lacking else UNRECORDED[label]
+        return Made(kind=kind, step_ms=80 * (1.01 if seed == 2 else 1.0), run=run | more.get("run", {}),
+                    summary=summary | more.get("summary", {}))  # fmt: skip
+
+    def statements(folder: Path, *, is_whole: bool) -> dict[str, Statement]:
+        report = make_sweep(
+            make_matrix(folder, (STRATEGY, SEEDS), lambda values: tell(values, is_whole=is_whole)), None
+        )
+        return by_label((*matrix_statements(report), *trust_statements(report)))
+
+    assert statements(tmp_path / "whole", is_whole=True)[label].is_good is True
+    found = statements(tmp_path / "part", is_whole=False)
+    # That there is nothing to select holds, and the sentence has the number of runs.
+    of_runs = f"({6 - len(runs or ())} of 6 runs)"
+    is_told = label == "Best in quality" and runs is not None
+    assert (found[label].is_good, is_told) == (True if is_told else None, of_runs in found[label].text)
+    ticks = [statement.text for statement in found.values() if statement.is_good]
+    assert not [text for text in ticks if re.search(r"\b0 of \d|n/a", text)]
+
+
+def test_a_configuration_without_a_run_has_no_seeds(tmp_path: Path):
+    states = {f"zero3_seed-{at}": ("failed", "x") for at in (1, 2, 3)}
+    report = make_sweep(make_matrix(tmp_path / "m", (STRATEGY, SEEDS), lambda values: Made(), states=states), None)
+    found = by_label(trust_statements(report))["Seeds"]
+    assert (found.is_good, found.text[:12]) == (False, "0 to 3 seeds")

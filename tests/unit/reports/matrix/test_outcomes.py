@@ -117,7 +117,7 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     assert group.chosen.values == {"rate": "high"}
     assert group.remarks == (
         "1 of 6 runs without results",
-        "chosen among the 1 of 2 candidates that have all of their runs",
+        "chosen among the 1 of 2 candidates with a result of every seed",
     )
     rows = candidates_table(report, group, 0)
     assert rows.rows[1][:5] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "0.8600", "failed", "0.8600")
@@ -131,7 +131,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
     report = make(tmp_path / "m", left_out=("high_seed-1",))
     (group,) = report.groups
     assert group.chosen.values == {"rate": "low"}
-    assert group.remarks == ("chosen among the 1 of 2 candidates that have all of their runs",)
+    assert group.remarks == ("chosen among the 1 of 2 candidates with a result of every seed",)
     rows = candidates_table(report, group, 0)
     assert rows.rows[0][:5] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "", "0.9000", "0.8500")
     assert "3 seeds (1, 2, 3)" in chosen_table(report).notes[0]
@@ -268,6 +268,22 @@ def test_axes_that_do_not_change_training_are_not_chosen_among(axis, sizes, is_c
     assert len(group.candidates) == (4 if is_chosen_among else 2)
     # Runs of a seed that train the same are one value, not two seeds.
     assert [*group.chosen.amount("validation", "accuracy").values.values()] == [0.86, 0.86, 0.86]
+
+
+def test_a_seed_without_some_of_its_runs_is_told_with_their_number(tmp_path: Path):
+    three = replace(STRATEGY, values={name: name for name in ("ddp", "fsdp2", "zero3")})
+    scores = {"high": (0.80, 0.80, 0.80), "low": (0.70, 0.70, 0.70)}
+    report = make(tmp_path / "m", (three, RATE, SEED), scores=scores, missing={"fsdp2_high_seed-2": "failed"})
+    (group,) = report.groups
+    found = group.chosen.amount("validation", "accuracy")
+    # 3 + 2 + 3 runs: the seed is there, and its mean is over two of its three runs.
+    assert (group.chosen.values, len(found.values), found.num_runs) == ({"rate": "high"}, 3, 3)
+    assert "over 3 seeds (8 of 9 runs)" in chosen_statement(report, group).text
+    assert chosen_table(report).rows[0][2] == "0.7500 ± 0.0000 (8 of 9 runs)"
+    high, low = candidates_table(report, group, 0).lines
+    assert [cell.text for cell in high[1:5]] == ["0.8000 ± 0.0000 (8 of 9 runs)", "0.8000", "0.8000 (2 of 3)", "0.8000"]
+    assert high[3].runs == ("ddp_high_seed-2", "zero3_high_seed-2")
+    assert low[1].text == "0.7000 ± 0.0000"
 
 
 def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: Path):
