@@ -14,6 +14,8 @@ from paratune.records import MODEL_FOLDER, RUN_FILE
 from paratune.records.own import TASK_FILE, read_task_file
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from paratune.infer.trained import TrainedModel
 
 log = logging.getLogger(__name__)
@@ -62,16 +64,21 @@ def check_model(name: str, *, run_code: bool = False) -> None:
     if run_code:
         trust(name)
     if (found := not_better(read_task_file(folder).get(CONSTANT), folder / TASK_FILE)) is not None:
-        log.warning(
-            "%s is %s Do not rely on its answers; train it longer, on more rows or with other options",
-            name,
-            found.sentence,
-            extra=coded("model.not_better", target=name, **found.model_dump()),
-        )
+        message = "%s is %s Do not rely on its answers; train it longer, on more rows or with other options"
+        extra = coded("model.not_better", target=name, **found.model_dump())
+        log.warning(message, name, found.sentence, extra=extra)
 
 
-def allow_source(source: str, key: str = "data") -> None:
+def allow_source(source: str) -> None:
     """Let this process import the code of a data source (code:...) that the user named in the call or on the command
     line."""
     if source.startswith(CODE):
-        allow([source_code(source, key)])
+        allow([source_code(source, "data")])
+
+
+def read_source(source: str) -> "pa.Table":
+    """Return the rows of a data source that the user named in the call or on the command line, also of its code."""
+    from paratune.data.read import read_table
+
+    allow_source(source)
+    return read_table(source)

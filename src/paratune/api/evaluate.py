@@ -9,12 +9,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
-from paratune.api.apply import allow_source, apply, check_model, load_model, warn_about_unknown_tokens
-from paratune.api.process import process_as_before, respect_quota, several
+from paratune.api.apply import apply, check_model, load_model, read_source, warn_about_unknown_tokens
+from paratune.api.process import process_as_before, set_up_process, several
 from paratune.api.run import Run, run_folder
 from paratune.api.split_rows import split_table
 from paratune.base.units import format_share
-from paratune.console import set_up_logging, stdout_for_results
+from paratune.console import stdout_for_results
 from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError, coded, option_error, require_at_least
 from paratune.records import RUN_FILE, SUMMARY_FILE, TRAIN_TEXTS_FILE, predictions_file, read_json, read_run
@@ -93,10 +93,7 @@ def evaluate(
     Raises:
         ParatuneError: The file, the model or a column is missing or invalid, or an option has no effect.
     """
-    from paratune.data.read import read_table
-
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     name, source, by = run_folder(model), None if data is None else fspath(data), list(dict.fromkeys(several(by)))
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     if source is None:
@@ -104,8 +101,7 @@ def evaluate(
         return _saved_slices(name, by, options, run_code=run_code)
     require_at_least("--batch-size", batch_size)
     with stdout_for_results():
-        allow_source(source)
-        table = read_table(source)
+        table = read_source(source)
         trained = load_model(name, device, run_code=run_code, **named).with_labels(_by_value(labels))
         import numpy as np
 
@@ -122,14 +118,11 @@ def evaluate(
     seen = None if trained.run is None else read_text_hashes(trained.run / TRAIN_TEXTS_FILE)
     num_trained_on = None if seen is None else int(np.isin(text_hashes(split.samples), seen).sum())
     if num_trained_on:
-        log.warning(
-            "%d of %d rows of %s (%s) have a text of the training set; the scores are too high",
-            num_trained_on,
-            split.num_rows,
-            source,
-            format_share(num_trained_on / split.num_rows),
-            extra=coded("data.trained_on", num_rows=num_trained_on),
+        rows = (
+            f"{num_trained_on} of {split.num_rows} rows of {source} ({format_share(num_trained_on / split.num_rows)})"
         )
+        message = "%s have a text of the training set; the scores are too high"
+        log.warning(message, rows, extra=coded("data.trained_on", num_rows=num_trained_on))
     own = own_scores(trained.metrics, trained.recipe, split, evaluation.outputs)
     # Scores of pairs on the scale of the scored file itself: the loss of a row would depend on the other rows.
     is_scaled_by_file = trained.task.kind == "embedding" and trained.recipe.task != trained.task

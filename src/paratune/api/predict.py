@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens
+from paratune.api.apply import apply, load_model, read_source, warn_about_unknown_tokens
 from paratune.api.evaluate import Device, Model
-from paratune.api.process import process_as_before, respect_quota
+from paratune.api.process import process_as_before, set_up_process
 from paratune.api.run import run_folder
 from paratune.base.text import plain
-from paratune.console import set_up_logging, stdout_for_results
+from paratune.console import stdout_for_results
 from paratune.errors import DataError, require_at_least
 
 if TYPE_CHECKING:
@@ -69,15 +69,12 @@ def read_rows(
     import pyarrow as pa
 
     from paratune.config.sections import named_columns
-    from paratune.data.read import read_table
 
     require_at_least("--batch-size", batch_size)
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     source = fspath(data) if isinstance(data, str | PathLike) else TEXTS
     with stdout_for_results():
-        allow_source(source)
-        table = read_table(source) if isinstance(data, str | PathLike) else data
+        table = read_source(source) if isinstance(data, str | PathLike) else data
         trained = load_model(model, device, run_code=run_code, **named)
     if not isinstance(table, pa.Table):
         # Where the model reads several columns, `read` names those that a list of texts lacks.

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any
 
 from paratune.base.stop_signals import STOP_SIGNALS
-from paratune.console import log_as_before
+from paratune.console import log_as_before, set_up_logging
 from paratune.errors import EXIT_OK, EXIT_STOPPED, Fault, LaunchError, ParatuneError, Stopped
 from paratune.hardware import core_quota
 
@@ -62,6 +62,12 @@ def several(value: Any) -> Any:
     if value is None:
         return None
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
+def set_up_process(rank: int = 0) -> None:
+    """Log to stderr, of other ranks than 0 errors only, and respect the quota; call it before torch is imported."""
+    set_up_logging(speaks=rank == 0, rank=rank)
+    respect_quota()
 
 
 def respect_quota() -> None:

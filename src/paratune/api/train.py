@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from paratune.api.configuration import Configuration, load, written
-from paratune.api.process import process_as_before, respect_quota, run_command
+from paratune.api.process import process_as_before, run_command, set_up_process
 from paratune.api.run import Run
 from paratune.base.imports import collector_off_for_imports
 from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.optional_sections import teacher_names
 from paratune.config.sections import run_path
-from paratune.console import set_up_logging, stdout_for_results
+from paratune.console import stdout_for_results
 from paratune.errors import ConfigError, DataError, LaunchError
 from paratune.processes.place import global_batch_size, place_from_environment
 from paratune.records import is_finished
@@ -131,8 +131,7 @@ def train_here(
     """
     from paratune.engine.stop import StopRequest
 
-    set_up_logging(speaks=rank == 0, rank=rank)
-    respect_quota()
+    set_up_process(rank)
     allow_code(loaded, with_models=run_code)
     stop = StopRequest()
     if threading.current_thread() is threading.main_thread():  # no other thread receives signals

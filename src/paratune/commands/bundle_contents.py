@@ -129,14 +129,9 @@ def _require(needs: Collection[str], folder: Path, key: str, download: str | Non
         if not lacking and not any(folder.glob("*.safetensors")):
             pickles = sorted(path.name for kind in PICKLES for path in folder.glob(kind))
             if pickles:
-                raise ConfigError(
-                    f"{key}: {folder} has its weights in {', '.join(pickles)}, and a bundle contains no pickles. If "
-                    f"you trust them, also save them as safetensors: {safetensors_line(folder / pickles[0])}",
-                    code="bundle.unsafe_weights",
-                    key=key,
-                    value=folder,
-                    files=pickles,
-                )
+                message = f"{key}: {folder} has its weights in {', '.join(pickles)}, and a bundle contains no pickles. "
+                message += f"If you trust them, also save them as safetensors: {safetensors_line(folder / pickles[0])}"
+                raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=pickles)
             missing.append("model.safetensors")
     if "tokenizer" in needs and not any((folder / name).is_file() for name in TOKENIZER_FILES):
         missing.append("the files of a tokenizer")

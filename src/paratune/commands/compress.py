@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from paratune.api.apply import allow_source, check_model
-from paratune.api.process import respect_quota, several
+from paratune.api.process import set_up_process, several
 from paratune.api.run import Run
 from paratune.base.atomic import delete_folder
 from paratune.base.imports import collector_off_for_imports
@@ -21,16 +21,9 @@ from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
 from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, RunCode, TextColumn
-from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
+from paratune.console import Display, print_json, print_result, print_table, stdout_for_results
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, LaunchError, coded, option_error, require_at_least
-from paratune.records import (
-    MODEL_FOLDER,
-    SUMMARY_FILE,
-    file_sha256,
-    predictions_file,
-    read_json,
-    read_run,
-)
+from paratune.records import MODEL_FOLDER, SUMMARY_FILE, file_sha256, predictions_file, read_json, read_run
 from paratune.records.own import TASK_FILE, admit_data, admit_model
 from paratune.records.run_folder import (
     COMPRESSED_FOLDER,
@@ -82,8 +75,7 @@ def compress(
     forms = (FP32, *read_forms(to))
     for option, value, least in (("--rows", rows, 2), ("--timed-rows", timed_rows, 1), ("--batch-size", batch_size, 1)):
         require_at_least(option, value, least)
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     check_model(str(run), run_code=run_code)
     scored = _split(run, split)
     # Here too: a refusal in the process that measures would be an error of this process.
@@ -131,12 +123,9 @@ def read_forms(words: Sequence[str]) -> tuple[str, ...]:
 def _split(run: Path, wanted: str | None) -> str:
     """Return the split that is scored."""
     if not Run(run).is_finished or not (run / MODEL_FOLDER).is_dir():
-        raise CheckpointError(
-            f"{plain(run)} has no trained model: it is not finished, a probe, or a fitted baseline; finish it with "
-            "paratune train --resume, or name another run",
-            code="run.not_finished",
-            target=run,
-        )
+        message = f"{plain(run)} has no trained model: it is not finished, a probe, or a fitted baseline; finish it "
+        message += "with paratune train --resume, or name another run"
+        raise CheckpointError(message, code="run.not_finished", target=run)
     scored = (split for split in SPLITS if (run / predictions_file(split)).is_file())
     return wanted or next(scored, SPLITS[0])
 
@@ -182,11 +171,8 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
         )
         raise LaunchError(message, code="compress.not_measured", form=settings.form, exit_code=done.returncode)
     if read_json(folder / SUMMARY_FILE)["inference"]["cpu_share"] < MIN_CPU_SHARE:
-        log.warning(
-            "other programs used the processors while %s was measured: its times are too long",
-            settings.form,
-            extra=coded("compress.other_load", form=settings.form),
-        )
+        message = "other programs used the processors while %s was measured: its times are too long"
+        log.warning(message, settings.form, extra=coded("compress.other_load", form=settings.form))
 
 
 def quantize(
@@ -215,16 +201,12 @@ def quantize(
     require_at_least("--batch-size", batch_size)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise ConfigError(f"{plain(out)} exists; choose another --out", code="output.exists", path=out)
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     with stdout_for_results():
         check_model(model, run_code=run_code)
         allow_source(data or "")
-        with collector_off_for_imports():
-            from paratune.infer.trained import NamedColumns
-
-        named = NamedColumns(text=text, text_pair=text_pair, label=label)
-        record = make_form(model, to, out, data=data, num_rows=rows, named=named, batch_size=batch_size)
+        columns = {"text": text, "text_pair": text_pair, "label": label}
+        record = make_form(model, to, out, data=data, rows=rows, batch_size=batch_size, **columns)
     if json:
         print_json({"output": str(out), **record})
         return EXIT_OK
@@ -244,28 +226,22 @@ def quantize(
 
 
 def make_form(
-    model: str,
-    form: Form,
-    out: Path,
-    *,
-    data: str | None = None,
-    num_rows: int = 256,
-    named: Any = None,
-    batch_size: int = 32,
+    model: str, form: Form, out: Path, data: str | None = None, rows: int = 256, batch_size: int = 32, **columns: Any
 ) -> dict[str, Any]:
     """Write a smaller form of a model, with a progress bar and a warning where its decisions differ; return its record.
 
-    `data` is a file on whose rows outputs are compared; None: that of the run.
+    `data` is a file on whose rows outputs are compared; None: that of the run. `columns` are as for `load_model`.
     """
-    from paratune.compress.quantize import QuantizeJob, evenly, quantize_model, require_quantizable
-    from paratune.data.read import read_table
-    from paratune.infer.trained import NamedColumns, load_trained
+    with collector_off_for_imports():
+        from paratune.compress.quantize import QuantizeJob, evenly, quantize_model, require_quantizable
+        from paratune.data.read import read_table
+        from paratune.infer.trained import NamedColumns, load_trained
 
-    trained = load_trained(model, named or NamedColumns(), "cpu")
+    trained = load_trained(model, NamedColumns(**columns), "cpu")
     require_quantizable(trained, model, form)
     source = data or _file_of_run(trained, model)
     table = read_table(source)
-    checked = trained.read(source, table.take(evenly(table.num_rows, num_rows)), require_labels=False)
+    checked = trained.read(source, table.take(evenly(table.num_rows, rows)), require_labels=False)
     with Display(speaks=True).bar("quantize", 1) as bar:
         job = QuantizeJob(
             trained, model, form, checked,
@@ -274,15 +250,9 @@ def make_form(
         record = quantize_model(job, out)
     agreement = record["check"]["agreement"]
     if agreement is not None and agreement < MIN_AGREEMENT:
-        log.warning(
-            "%s decides like %s in %s of %d rows; compare the scores with: paratune evaluate %s --data FILE",
-            out,
-            model,
-            format_share(agreement),
-            record["check"]["num_rows"],
-            out,
-            extra=coded("quantize.decisions", agreement=agreement),
-        )
+        decided = f"{out} decides like {model} in {format_share(agreement)} of {record['check']['num_rows']} rows"
+        advice = f"compare the scores with: paratune evaluate {out} --data FILE"
+        log.warning("%s; %s", decided, advice, extra=coded("quantize.decisions", agreement=agreement))
     return record
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from paratune.api.apply import allow_source, check_model
-from paratune.api.process import respect_quota
+from paratune.api.apply import check_model, read_source
+from paratune.api.process import set_up_process
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
-from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
+from paratune.console import Display, print_json, print_result, print_table, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError, option_error, require_at_least, require_installed
 
 _MAX_WORDS, _MAX_ESSAYS = 6, 20
@@ -49,18 +49,15 @@ def explain(
         method: method to use, the one that colours the text first; may be repeated; default all
         target: class whose log-odds are explained; default the predicted one
     """
-    from paratune.data.read import read_table
     from paratune.reports.output import MARKER, PAGE, check_folder
 
     numbers = parse_rows(rows)
     require_at_least("--batch-size", batch_size)
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     if out is not None:
         check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
-        allow_source(input)
-        table = read_table(input)
+        table = read_source(input)
         check_model(model, run_code=run_code)
         with collector_off_for_imports():
             from paratune.explain.explain import METHODS, explain_rows, require_explainable, select_rows
@@ -68,11 +65,10 @@ def explain(
             from paratune.explain.page import Explained, as_dict, write_explanations
             from paratune.infer.trained import NamedColumns, load_trained
 
-    methods: tuple[str, ...] = tuple(dict.fromkeys(method)) or tuple(METHODS)
-    if methods != ("occlusion",):
-        require_installed("captum", extra="serve")
-    chosen = select_rows(table, numbers, input)
-    with stdout_for_results():
+        methods: tuple[str, ...] = tuple(dict.fromkeys(method)) or tuple(METHODS)
+        if methods != ("occlusion",):
+            require_installed("captum", extra="serve")
+        chosen = select_rows(table, numbers, input)
         trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), device)
         require_explainable(trained, model)
         split = _with_rows(trained.read(input, chosen, require_labels=False), numbers)
@@ -156,7 +152,6 @@ def feedback(
         coverage: share of essays whose score should be inside its interval
     """
     from paratune.api.split_rows import split_table
-    from paratune.data.read import read_table
     from paratune.reports.output import MARKER, PAGE, check_folder
 
     require_at_least("--batch-size", batch_size)
@@ -169,13 +164,11 @@ def feedback(
             option="--input",
             options=("--input", "--split"),
         )
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
         check_model(run, run_code=run_code)
-        allow_source(str(input))
-        source, table = (input, read_table(input)) if input is not None else split_table(Path(run), str(split))
+        source, table = (input, read_source(input)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
             from paratune.feedback.feedback import calibrate, give_feedback
             from paratune.feedback.page import ClassFeedback, as_dict, write_feedback

@@ -4,22 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from paratune.api.apply import load_model
-from paratune.api.process import respect_quota
+from paratune.api.process import set_up_process
 from paratune.base.text import plain
 from paratune.commands.options import Device, Json, RunCode, require_some
-from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
+from paratune.console import print_json, print_table, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError, option_error
 
 _BATCH_SIZE = 8
 
 
 def fill_mask(
-    model: str,
-    *texts: str,
-    top_k: int = 5,
-    device: Device = "auto",
-    run_code: RunCode = False,
-    json: Json = False,
+    model: str, *texts: str, top_k: int = 5, device: Device = "auto", run_code: RunCode = False, json: Json = False
 ) -> int:
     """Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.
 
@@ -29,8 +24,7 @@ def fill_mask(
         top_k: number of words to show for each mask, most probable first
     """
     require_some(texts, "texts")
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     with stdout_for_results():
         trained = load_model(model, device, run_code=run_code, text="text")
         guesses = fill_masks(trained, texts, top_k)

@@ -14,16 +14,7 @@ from paratune.api.evaluate import EvaluationResult
 from paratune.api.evaluate import evaluate as evaluate_model
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
-from paratune.commands.options import (
-    BatchSize,
-    Device,
-    Json,
-    PairColumn,
-    RunCode,
-    TextColumn,
-    check_output,
-    command,
-)
+from paratune.commands.options import BatchSize, Device, Json, PairColumn, RunCode, TextColumn, check_output, command
 from paratune.console import print_json, print_result, print_table
 from paratune.errors import EXIT_OK, option_error
 from paratune.records import write_json
@@ -106,8 +97,6 @@ def _cut(name: str, space: int) -> Text:
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
     """Print a table of each column's slices, and notes on them."""
-    from rich.text import Text
-
     from paratune.records.scores import notes, score_text, shown_metrics
     from paratune.reports.text import shorten_all
 
@@ -119,12 +108,12 @@ def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split
             value += f": {entry['detail']}" if entry["detail"] else ""
             texts = [score_text(entry, metric, digits=3) for metric in metrics]
             rows.append((value, format_number(entry["num_rows"]), *texts))
-        print_result(Text())
+        print_result("")
         figures = ("rows", *metrics)
         print_table((f"{split}, by {column}" if split else f"by {column}", *figures), rows, right=figures)
-    print_result(Text())
+    print_result("")
     for note in notes(kind, columns):
-        print_result(Text(note), is_prose=True)
+        print_result(note, is_prose=True)
 
 
 def predict(
@@ -168,15 +157,8 @@ def predict(
         write_table(output, predicted_table(rows, trained, split, outputs))
     without = np.setdiff1d(np.arange(num_rows), split.samples.rows).tolist()
     if json:
-        print_json(
-            {
-                "output": str(output),
-                "num_rows": num_rows,
-                "num_predicted": split.num_rows,
-                "share_unknown_tokens": split.store.share_unknown,
-                "rows_without_prediction": without,
-            }
-        )
+        counts = {"num_rows": num_rows, "num_predicted": split.num_rows, "rows_without_prediction": without}
+        print_json({"output": str(output), "share_unknown_tokens": split.store.share_unknown, **counts})
         return EXIT_OK
     print(plain(f"{split.num_rows} of {num_rows} rows predicted: {output}"))  # noqa: T201
     if without:

@@ -55,23 +55,15 @@ def run_jobs(
     """
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" in tree.value:
-        raise ConfigError(
-            f"{path} is a matrix of runs: add --array, which submits each of them as a separate job",
-            code="cli.option_missing",
-            path=path,
-            option="--array",
-        )
+        message = f"{path} is a matrix of runs: add --array, which submits each of them as a separate job"
+        raise ConfigError(message, code="cli.option_missing", path=path, option="--array")
     loaded = load_config(path, overrides)
     folder = run_path(loaded.config).absolute()
     name = loaded.config.run.name or path.stem
     job = _job(name, site, (ArrayRun(name, folder / SLURM_FOLDER / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
-        raise ConfigError(
-            f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; use --gpus-per-node 0",
-            code="device.conflict",
-            key="device",
-            gpus_per_node=site.gpus_per_node,
-        )
+        message = f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; use --gpus-per-node 0"
+        raise ConfigError(message, code="device.conflict", key="device", gpus_per_node=site.gpus_per_node)
     size = global_batch_size(loaded.config, job.num_processes, site.nodes)
     check_same_run(folder, loaded.values, global_batch_size=size)
     if is_finished(folder):
@@ -183,15 +175,10 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
     num_nodes = num_nodes or (site.nodes if site.nodes > 1 else -(-num_processes // limit))
     per_node, rest = divmod(num_processes, num_nodes)
     if rest or per_node > limit:
-        raise ConfigError(
-            f"{name} needs {num_processes} processes on {num_nodes} nodes, and a node of the site has {limit}: nproc "
-            f"may be a multiple of {num_nodes}, up to {num_nodes * limit}; --nodes or the matrix (nodes:) changes them",
-            code="site.too_small",
-            name=name,
-            num_processes=num_processes,
-            num_nodes=num_nodes,
-            limit=limit,
-        )
+        message = f"{name} needs {num_processes} processes on {num_nodes} nodes, and a node of the site has {limit}: "
+        message += f"nproc may be a multiple of {num_nodes}, up to {num_nodes * limit}; --nodes or the matrix (nodes:) "
+        facts = {"num_processes": num_processes, "num_nodes": num_nodes, "limit": limit}
+        raise ConfigError(f"{message}changes them", code="site.too_small", name=name, **facts)
     gpus = per_node if site.gpus_per_node else 0
     update = {"nodes": num_nodes, "gpus_per_node": gpus, "processes_per_node": None if gpus else per_node}
     return site.model_copy(update=update)

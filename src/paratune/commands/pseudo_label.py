@@ -4,8 +4,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from paratune.api.apply import allow_source, apply, check_model
-from paratune.api.process import respect_quota
+from paratune.api.apply import apply, check_model, read_source
+from paratune.api.process import set_up_process
 from paratune.base.text import plain
 from paratune.base.units import format_number
 from paratune.commands.options import (
@@ -19,7 +19,7 @@ from paratune.commands.options import (
     check_output,
     require_some,
 )
-from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
+from paratune.console import print_json, print_table, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, option_error, require_at_least
 from paratune.records import file_sha256, write_json
 
@@ -67,17 +67,14 @@ def pseudo_label(
         raise option_error("--threshold", threshold, "it is above 0", code="cli.out_of_range")
     require_at_least("--max-per-class", max_per_class)
     require_at_least("--limit", limit)
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     with stdout_for_results():
-        from paratune.data.read import read_table
         from paratune.infer.pseudo import OUTCOMES, Labeller, make_labeller, pseudo_labels
         from paratune.infer.trained import NamedColumns, load_trained
 
-        allow_source(input)
         for model in models:
             check_model(model, run_code=run_code)
-        table = read_table(input)
+        table = read_source(input)
     labellers: list[Labeller] = []
     for model in models:  # only one model is in memory at a time
         with stdout_for_results():

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from paratune.api.apply import check_model
-from paratune.api.process import respect_quota
+from paratune.api.process import set_up_process
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, PairColumn, RunCode, TextColumn
-from paratune.console import outlive_readers, set_up_logging, stdout_for_results
+from paratune.console import outlive_readers, stdout_for_results
 from paratune.errors import ConfigError, Stopped, option_error, require_at_least, require_installed
 
 
@@ -45,8 +45,7 @@ def serve(
     for module in ("fastapi", "uvicorn"):
         require_installed(module, extra="serve")
     outlive_readers()  # the reader of the access log may end before the server
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     with stdout_for_results():
         check_model(run, run_code=run_code)
         with collector_off_for_imports():

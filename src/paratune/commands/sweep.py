@@ -94,8 +94,6 @@ def show_plan(
     matrix: "Matrix", plan: "SweepPlan", names: Collection[str], *, retry_failed: bool, as_json: bool
 ) -> None:
     """Print the runs of these names and their actions; as JSON the content of sweep.json before they are trained."""
-    from rich.text import Text
-
     from paratune.sweeps.cell import names_of
 
     cells = [cell for cell in plan.in_order() if cell.name in names]
@@ -114,10 +112,10 @@ def show_plan(
         action = {"changed": "refuse", "running": "wait"}.get(cell.shown_state, trains if will_run else "none")
         if cell.record.state != "skipped":
             rows.append((cell.name, cell.record.num_processes, cell.shown_state, action))
-    print_result(Text(plain(f"{matrix.name}: {plan.counts(names)} in {matrix.folder}")))
+    print_result(f"{matrix.name}: {plan.counts(names)} in {matrix.folder}")
     for axis in matrix.axes:
         kind = " (seeds)" if axis.is_seed else ""
-        print_result(Text(plain(f"  {axis.label}{kind}: {', '.join(axis.values.values())}")))
+        print_result(f"  {axis.label}{kind}: {', '.join(axis.values.values())}")
     if rows:
         print_table(("run", "processes", "state", "action"), rows, right=("processes",))
     skipped = grouped((cell.record.reason, cell) for cell in cells if cell.record.state == "skipped")
@@ -127,7 +125,6 @@ def show_plan(
         notes.append("a run with changed settings is an error; --overwrite deletes it and trains it again")
     if past := plan.record.past:
         are = "is" if len(past) == 1 else "are"
-        named = listing(past, 5)
-        notes.append(f"{counted(len(past), 'run')} {are} no longer in the matrix and are kept: {named}")
+        notes.append(f"{counted(len(past), 'run')} {are} no longer in the matrix and are kept: {listing(past, 5)}")
     for note in notes:
-        print_result(Text(plain(note)))
+        print_result(note)

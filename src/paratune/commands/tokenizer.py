@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from paratune.api.process import respect_quota
+from paratune.api.process import set_up_process
 from paratune.commands.options import Json, require_some
-from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import outlive_readers, print_json, print_result, stdout_for_results
 from paratune.corpus.tokenizer import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 from paratune.errors import EXIT_OK, ConfigError, os_error_as
 
@@ -43,8 +43,7 @@ def tokenizer_train(
     recipe.check()
     _check_output(output, overwrite)
     outlive_readers()
-    set_up_logging(speaks=True)
-    respect_quota()
+    set_up_process()
     with stdout_for_results():
         from paratune.data.read import iterate_texts
 

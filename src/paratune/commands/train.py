@@ -52,14 +52,9 @@ def train(
     is_child = RENDEZVOUS_VARIABLE in os.environ
     if nproc > 1 and place.world_size > 1 and not is_child:
         program = "srun" if launcher() == "srun" else "torchrun"
-        raise LaunchError(
-            f"--nproc {nproc} in a process that {program} started (WORLD_SIZE={place.world_size}); leave out "
-            f"--nproc or {program}",
-            code="launch.started_twice",
-            option="--nproc",
-            value=nproc,
-            world_size=place.world_size,
-        )
+        message = f"--nproc {nproc} in a process that {program} started (WORLD_SIZE={place.world_size}); leave out "
+        facts = {"option": "--nproc", "value": nproc, "world_size": place.world_size}
+        raise LaunchError(f"{message}--nproc or {program}", code="launch.started_twice", **facts)
     if reason := idle_tasks_warning(nproc):
         print_warning(reason, "launch.idle_tasks")
     num_ranks = place.world_size if is_child else max(nproc, place.world_size)
@@ -100,12 +95,10 @@ def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    from rich.text import Text
-
     from paratune.reports import make
     from paratune.reports.terminal import terminal_runs
 
     print_result(terminal_runs(make([folder], None)))
     model_folder = {"probe": None, "baseline": "baseline"}.get(str(summary.get("kind")), MODEL_FOLDER)
     model = "" if model_folder is None else f", model: {model_folder}{os.sep}"
-    print_result(Text(plain(f"Files: {folder}{os.sep}{model}; more: paratune report {folder}")))
+    print_result(f"Files: {folder}{os.sep}{model}; more: paratune report {folder}")

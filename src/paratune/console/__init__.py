@@ -293,14 +293,14 @@ def print_error(error: ParatuneError, *, as_json: bool) -> None:
 
 
 def print_result(renderable: Any, *, is_prose: bool = False) -> None:
-    """Print a rich renderable on stdout.
+    """Print a rich renderable, or a line of text, on stdout.
 
     Args:
-        renderable: Any renderable of rich.
+        renderable: Any renderable of rich; of a text control characters are escaped, and brackets are no markup.
         is_prose: Whether it is text; its lines are not wrapped where stdout is not a terminal, for other programs.
     """
-    console = Console()
-    console.print(renderable, soft_wrap=is_prose and not console.is_terminal)
+    console, shown = Console(), Text(plain(renderable)) if isinstance(renderable, str) else renderable
+    console.print(shown, soft_wrap=is_prose and not console.is_terminal)
 
 
 def print_table(

@@ -35,7 +35,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     places = ("api.evaluate", "api.predict", *(f"commands.{name}" for name in
               ("explain", "compress", "serve")))  # fmt: skip
     for place in places:
-        monkeypatch.setattr(f"paratune.{place}.set_up_logging", lambda **_: None)
+        monkeypatch.setattr(f"paratune.{place}.set_up_process", lambda: None)
     (tmp_path / "x.csv").write_text("text,label\ngood film,1\nbad film,2\n")
     return save_tiny(tmp_path / "model", "regression").folder
 

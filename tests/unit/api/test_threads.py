@@ -55,9 +55,8 @@ def test_commands_set_threads_before_they_import_torch(monkeypatch: pytest.Monke
     def ask() -> None:
         raise Asked("torch" in sys.modules)
 
-    for module in (train, evaluate, predict):
-        monkeypatch.setattr(module, "respect_quota", ask)
-        monkeypatch.setattr(module, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(process, "respect_quota", ask)
+    monkeypatch.setattr(process, "set_up_logging", lambda **_: None)
     with pytest.raises(Asked, match="False"):
         train.train_here(None, "new", began=0.0)
     with pytest.raises(Asked, match="False"):

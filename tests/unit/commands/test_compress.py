@@ -19,7 +19,7 @@ from paratune.records.run_folder import form_folder, locked_folder
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_process", lambda: None)
     folder = tmp_path / "run"
     write_finished_run(folder)
     rows = tmp_path / "rows.csv"

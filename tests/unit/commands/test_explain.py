@@ -14,7 +14,7 @@ from paratune.errors import EXIT_OK
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_process", lambda: None)
     for name, value in (("NUM_STEPS", 4), ("MAX_STEPS", 4), ("MAX_EVALS", 20)):
         monkeypatch.setattr(f"paratune.explain.explain.{name}", value)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))

@@ -17,7 +17,7 @@ from paratune.infer.trained import NamedColumns, load_trained
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_process", lambda: None)
     tiny_masked_lm(tmp_path / "model")
     return str(tmp_path / "model")
 

@@ -24,7 +24,7 @@ RECORD: dict[str, Any] = {"task": TASK, "columns": {"text": "question", "text_pa
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in ("paratune.api.evaluate", "paratune.api.predict"):
-        monkeypatch.setattr(f"{module}.set_up_logging", lambda **_: None)
+        monkeypatch.setattr(f"{module}.set_up_process", lambda: None)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 
 

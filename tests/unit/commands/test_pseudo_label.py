@@ -23,7 +23,7 @@ RECORD = {
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_process", lambda: None)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 
 

@@ -17,7 +17,7 @@ from paratune.errors import EXIT_OK
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_process", lambda: None)
     monkeypatch.setattr(logging.getLogger("paratune"), "handlers", [])  # warnings of earlier tests are in the JSON
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 

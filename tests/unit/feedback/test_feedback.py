@@ -38,7 +38,7 @@ ESSAY = "It is good. This film is bad!\nNever again, it was poor."
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_process", lambda: None)
 
 
 def save_run(folder: Path, kind: str = "regression", *, rows: int = 40, splits: tuple[str, ...] = BOTH) -> Path:
