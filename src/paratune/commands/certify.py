@@ -46,9 +46,8 @@ def certify(
     if too_few:
         raise ConfigError(f"{', '.join(too_few)}: at least 1 is needed", code="cli.out_of_range", options=too_few)
     if place_from_environment().world_size > 1:
-        raise LaunchError(
-            "paratune certify starts its processes itself; leave out torchrun", code="launch.started_twice"
-        )
+        message = "paratune certify starts its processes itself; leave out torchrun"
+        raise LaunchError(message, code="launch.started_twice")
     loaded = load_config(config, set_)
     allow_code(loaded, with_models=run_code)
     refuse_baseline(loaded.config.baseline, "paratune certify compares")

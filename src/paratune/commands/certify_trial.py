@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from paratune import records
-from paratune.base.text import plain
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.check import check
 from paratune.config.feasibility import Ranks, reasons_against
 from paratune.config.load import LoadedConfig
 from paratune.config.permission import is_trusted
 from paratune.config.problems import refuse
-from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
 from paratune.console import print_result, print_table
@@ -29,6 +27,8 @@ from paratune.records.run_folder import trained_fingerprint
 log = logging.getLogger(__name__)
 
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
+_REFERENCE = "reference"
+"""Folder of the reference, below the scratch folder."""
 
 
 def try_all(
@@ -43,8 +43,8 @@ def try_all(
     Raises:
         ParatuneError: The reference cannot run, or a signal arrived.
     """
-    base = _run(loaded, reference, num_steps, scratch / "reference", None)
-    about = records.read_json(scratch / "reference" / certificate.rank_file(0))["about"]
+    base = _run(loaded, reference, num_steps, scratch / _REFERENCE)
+    about = records.read_json(scratch / _REFERENCE / certificate.rank_file(0))["about"]
     precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
     trial = _Trial(loaded, base, num_steps, precision, scratch)
     one_process, notes = None, []
@@ -62,12 +62,12 @@ def try_all(
             tolerances[finding.precision] = asdict(tolerance)
             allowed = f"gradients {tolerance.gradients:.0e}, losses {tolerance.losses:.0e}"
             notes.append(f"{finding.strategy} in {finding.precision} ({allowed})")
+    statuses = [*(finding.status for finding in findings), *([one_process["status"]] if one_process else [])]
+    trained = {} if trial.precision is None else {trial.precision: asdict(TRAINED_TOLERANCES[trial.precision])}
     return {
         "schema_version": records.SCHEMA_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "verdict": certificate.verdict(
-            [finding.status for finding in findings] + ([one_process["status"]] if one_process else [])
-        ),
+        "verdict": certificate.verdict(statuses),
         "command": sys.argv,
         "run": loaded.config.run.name,
         "config": loaded.values,
@@ -78,9 +78,7 @@ def try_all(
         **{key: about[key] for key in ("data", "model", "global_batch_size", "device", "versions", "code", "hardware")},
         "num_steps": num_steps,
         "tolerance": tolerances,
-        "trained_tolerance": (
-            {trial.precision: asdict(TRAINED_TOLERANCES[trial.precision])} if trial.precision else {}
-        ),
+        "trained_tolerance": trained,
         "reference": {
             "strategy": "single",
             "precision": base.precision,
@@ -93,19 +91,14 @@ def try_all(
 
 
 def _trained_precision(configured: str, exact: str, device: str) -> str | None:
-    """Return the precision of training if it needs a certificate in addition to the exact one, else None.
-
-    On a CPU fp32 uses the same kernels as fp64; on a GPU it has its own kernels.
-    """
-    if configured == exact or (configured == "fp32" and device == "cpu"):
-        return None
-    return configured if configured in TRAINED_TOLERANCES else None
+    """Return the precision of training if it needs a certificate in addition to the exact one, else None."""
+    # On a CPU fp32 uses the same kernels as fp64; on a GPU it has its own.
+    is_exact = configured == exact or (configured == "fp32" and device == "cpu")
+    return configured if not is_exact and configured in TRAINED_TOLERANCES else None
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """The reference of a comparison, and its settings."""
-
     loaded: LoadedConfig
     base: certificate.Part
     """Result of the reference."""
@@ -115,34 +108,35 @@ class _Trial:
     scratch: Path
 
     def finding(self, strategy: StrategyCandidate, folder: str) -> StrategyDifference:
-        """Run one strategy in the exact precision and in that of training; a failure is a finding too.
+        """Run one strategy in the exact precision and in that of training; a failure is a finding, but for a signal.
 
         A strategy that supports only the precision of training runs once.
-
-        Raises:
-            Stopped: A signal arrived.
         """
-        finding = _try(self.loaded, strategy, self.base, self.num_steps, self.scratch / folder)
-        if self.precision in (None, finding.precision) or finding.status == "cannot run":
+        section, world_size = strategy.config.strategy, strategy.world_size
+        options = strategy_options(section)
+        finding = StrategyDifference(strategy.name, section.kind, options, world_size, None, "cannot run")
+        try:
+            if getattr(section, "param_dtype", None) == "fp16":
+                message = (
+                    "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; "
+                    "certify param_dtype: bf16 instead, which uses the same code"
+                )
+                raise ConfigError(message, code="certify.unsupported", key="strategy.param_dtype")
+            part = _run(self.loaded, strategy, self.num_steps, self.scratch / folder)
+        except Stopped:
+            raise
+        except ParatuneError as error:
+            return replace(finding, reason=str(error))
+        finding = replace(finding, **certificate.compare(self.base, part))
+        if self.precision in (None, finding.precision):
             return finding
         return certificate.with_trained(finding, self.trained(strategy, f"{folder}-trained"))
 
     def trained(self, strategy: StrategyCandidate, folder: str, *, refuses: bool = False) -> dict[str, Any]:
-        """Run one strategy in the precision of training.
-
-        Args:
-            refuses: Whether to raise errors of the configuration or the device.
-
-        Raises:
-            Stopped: A signal arrived.
-            ConfigError: See `refuses`.
-        """
+        """Run one strategy in the precision of training; errors of configuration or device are raised if `refuses`."""
         assert self.precision is not None
-        config = strategy.config.model_copy(update={"precision": self.precision})
-        path = self.scratch / folder
         try:
-            _check(config, strategy.world_size, ("strategy", "precision"))
-            part = _run(self.loaded, strategy, self.num_steps, path, self.scratch / "reference", self.precision)
+            part = _run(self.loaded, strategy, self.num_steps, self.scratch / folder, self.precision)
         except Stopped:
             raise
         except ParatuneError as error:
@@ -152,74 +146,27 @@ class _Trial:
         return certificate.compare(self.base, part, trained=self.precision)
 
 
-def _try(
-    loaded: LoadedConfig, strategy: StrategyCandidate, base: certificate.Part, num_steps: int, folder: Path
-) -> StrategyDifference:
-    """Run one strategy and compare it with the reference; a failure is a finding too.
-
-    Raises:
-        Stopped: A signal arrived.
-    """
-    options = strategy.config.strategy
-    finding = StrategyDifference(
-        strategy=strategy.name,
-        kind=options.kind,
-        options=strategy_options(options),
-        world_size=strategy.world_size,
-        precision=None,
-        status="cannot run",
-    )
-    try:
-        if getattr(options, "param_dtype", None) == "fp16":
-            message = (
-                "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; certify "
-                "param_dtype: bf16 instead, which uses the same code"
-            )
-            raise ConfigError(message, code="certify.unsupported", key="strategy.param_dtype")
-        _check(strategy.config, strategy.world_size, ("strategy",))
-        part = _run(loaded, strategy, num_steps, folder, folder.with_name("reference"))
-    except Stopped:
-        raise
-    except ParatuneError as error:
-        return replace(finding, reason=str(error))
-    return replace(finding, **certificate.compare(base, part))
-
-
-def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
-    """Check a strategy before its processes start.
-
-    Raises:
-        ParatuneError: The strategy cannot run, because of a problem in these sections.
-    """
-    problems = [problem for problem in check(config) if any(key.startswith(sections) for key in problem.keys)]
-    if problems:
-        raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
-    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-    refuse(reasons_against(config, traits, None, Ranks(world_size)))
-
-
 def _run(
-    loaded: LoadedConfig,
-    strategy: StrategyCandidate,
-    num_steps: int,
-    folder: Path,
-    reference: Path | None,
-    precision: str | None = None,
+    loaded: LoadedConfig, strategy: StrategyCandidate, num_steps: int, folder: Path, precision: str | None = None
 ) -> certificate.Part:
-    """Start the processes of a strategy, wait for them, and return their result.
+    """Start the processes of a strategy, unless it cannot run, wait for them, and return their result.
 
     Args:
-        reference: Folder of the reference; None in the reference itself.
+        folder: The result of the reference is in the folder `reference` beside it.
         precision: Precision of training; None for the exact one.
-
-    Raises:
-        ParatuneError: The processes failed, or a signal arrived.
     """
+    is_reference, world_size = folder.name == _REFERENCE, strategy.world_size
+    config = strategy.config.model_copy(update={"precision": precision} if precision else {})
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
+    if not is_reference:
+        sections = ("strategy", "precision") if precision else ("strategy",)
+        if problems := [found for found in check(config) if any(key.startswith(sections) for key in found.keys)]:
+            raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
+        refuse(reasons_against(config, traits, None, Ranks(world_size)))
     folder.mkdir()
-    processes = f"{strategy.world_size} process{'es' * (strategy.world_size > 1)}"
-    name = f"reference ({strategy.name})" if reference is None else strategy.name
+    name = f"reference ({strategy.name})" if is_reference else strategy.name
+    processes = f"{world_size} process{'es' * (world_size > 1)}"
     log.info("%s: %s%s", name, processes, f" in {precision}" if precision else "")
-    traits = strategy_traits(strategy.config.strategy.kind, strategy_options(strategy.config.strategy))
     job = {
         "name": strategy.name,
         "values": strategy.values,
@@ -227,15 +174,15 @@ def _run(
         "num_steps": num_steps,
         "exact": strategy.config.precision == "fp32" and (traits is None or "precision=fp64" not in traits.excludes),
         "folder": str(folder),
-        "reference": str(reference) if reference else None,
+        "reference": None if is_reference else str(folder.with_name(_REFERENCE)),
         "precision": precision,
         "run_code": is_trusted(loaded.config.model.name),
     }
     records.write_json(folder / "job.json", job)
-    code = launch([str(folder / "job.json")], strategy.world_size, program=PROGRAM)
+    code = launch([str(folder / "job.json")], world_size, program=PROGRAM)
     if code != EXIT_OK:
-        raise _error(folder, strategy.world_size, code)
-    return certificate.read_part(folder, strategy.world_size)
+        raise _error(folder, world_size, code)
+    return certificate.read_part(folder, world_size)
 
 
 def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
@@ -247,17 +194,14 @@ def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
     # A LaunchError is the loss of another rank.
     errors.sort(key=lambda error: error["kind"] == "LaunchError")
     if not errors:
-        return LaunchError(
-            f"its processes ended with exit code {code}, no output", code="launch.process_died", exit_code=code
-        )
+        message = f"its processes ended with exit code {code}, no output"
+        return LaunchError(message, code="launch.process_died", exit_code=code)
     kind = {error.__name__: error for error in ParatuneError.__subclasses__()}.get(errors[0]["kind"], LaunchError)
     message = errors[0]["message"]
     return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}", code=errors[0]["code"])
 
 
 def show(record: Mapping[str, Any], path: Path) -> None:
-    from rich.text import Text
-
     reference = record["reference"]
     tolerance = record["tolerance"][reference["precision"]]
     notes = ", ".join(record["notes"])
@@ -273,7 +217,7 @@ def show(record: Mapping[str, Any], path: Path) -> None:
         reason = f" ({trained['reason']})" if trained["reason"] else ""
         lines.append(f"{words}; one process itself: {difference}{trained['status']}{reason}.")
     for line in lines:
-        print_result(Text(plain(line)))
+        print_result(line)
     figures = certificate.COLUMNS[1:-1]
     rows = (
         (one["strategy"], one["world_size"], *certificate.cells(StrategyDifference(**one)), one["status"])
@@ -282,5 +226,5 @@ def show(record: Mapping[str, Any], path: Path) -> None:
     print_table(("strategy", *figures, "verdict"), rows, right=figures, gap=1)
     for strategy in record["strategies"]:
         if strategy["reason"]:
-            print_result(Text(plain(f"{strategy['strategy']}: {strategy['status']}: {strategy['reason']}")))
-    print_result(Text(plain(f"verdict: {record['verdict']}   {path}")))
+            print_result(f"{strategy['strategy']}: {strategy['status']}: {strategy['reason']}")
+    print_result(f"verdict: {record['verdict']}   {path}")

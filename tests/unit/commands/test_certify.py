@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from paratune.commands.certify_trial import _trained_precision, show
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
+from paratune.config.strategy_sections import DDPOptions
 from paratune.errors import ConfigError
-from paratune.records.certificate import TRAINED_TOLERANCES, Part, StrategyDifference, cannot_train
+from paratune.records.certificate import TRAINED_TOLERANCES, Part, cannot_train
 
 
 @pytest.mark.parametrize(
@@ -120,16 +122,21 @@ def test_a_strategy_also_runs_in_the_training_precision(
     status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
 ):
     calls: list[str] = []
-    finding = StrategyDifference("ddp", "ddp", {}, 2, exact, status)
+    strategy = SimpleNamespace(name="ddp", world_size=2, config=SimpleNamespace(strategy=DDPOptions(kind="ddp")))
+
+    def run(*_: Any) -> None:
+        if status == "cannot run":
+            raise ConfigError("it is too large", code="config.invalid_value")
 
     def noted(self: Any, entry: Any, folder: str) -> dict[str, Any]:
         calls.append(folder)
         return {**cannot_train("bf16", "it is too long"), "status": "differs"}
 
-    monkeypatch.setattr(certify_trial, "_try", lambda *arguments: finding)
+    monkeypatch.setattr(certify_trial, "_run", run)
+    monkeypatch.setattr(certify_trial.certificate, "compare", lambda *_: {"precision": exact, "status": status})
     monkeypatch.setattr(certify_trial._Trial, "trained", noted)
     trial = certify_trial._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
-    result = trial.finding(None, "part0")  # type: ignore[arg-type]
+    result = trial.finding(strategy, "part0")  # type: ignore[arg-type]
     assert calls == ["part0-trained"] * num_trained
     assert result.status == ("differs" if num_trained else status)
 
@@ -142,7 +149,7 @@ def test_a_precision_without_device_support_gives_a_note(
     gradients = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **norms}
     part = Part("fp64", ((0,),), (0.5,), (1.0,), {"w": "11"}, gradients)
 
-    def run(loaded: Any, entry: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
+    def run(loaded: Any, entry: Any, steps: int, folder: Path, precision: Any = None) -> Part:
         if precision is not None and refused:
             raise ConfigError("fp16 is for GPUs", code="config.invalid_value")
         return part
@@ -151,7 +158,6 @@ def test_a_precision_without_device_support_gives_a_note(
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "rank0000.json").write_text(json.dumps({"about": about}))
     monkeypatch.setattr(certify_trial, "_run", run)
-    monkeypatch.setattr(certify_trial, "_check", lambda *arguments: None)
     config = Config.model_validate(
         {
             "task": {"kind": "classification", "labels": ["a", "b"]},
