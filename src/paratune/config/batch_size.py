@@ -157,12 +157,15 @@ def _divided(batch: BatchSize, traits: Traits, num_ranks: int, group_size: int) 
         message = f"batch.global is {batch.global_}, which {num_ranks} ranks cannot share evenly; nearest"
         facts["nearest"] = near
         return Problem(f"{message}: {_either(near)}", ("batch.global",), code="batch.uneven_share", facts=facts)
-    size = batch.micro_batch_size
-    if size is None or size == "auto":
-        size = _micro_batch_size(share, traits, group_size)
-    micro = min(size, share)
+    sizes = divisors(share)
+    if isinstance(batch.micro_batch_size, int):
+        micro = min(batch.micro_batch_size, share)
+    else:  # the largest size, in whole groups, with which the rank has enough micro-batches
+        wanted = 4 * traits.num_micro_batches if traits.num_micro_batches > 1 else 1
+        counts = {size: share // size for size in sizes if size % group_size == 0}
+        enough = (size for size, n in counts.items() if n >= wanted and n % traits.micro_batch_multiple == 0)
+        micro = max(enough, default=min(counts, default=1))
     if share % micro:
-        sizes = divisors(share)
         near = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
         message = f"batch.micro_batch_size is {micro}, which does not divide {share}, a rank's share of batch.global: "
         message += f"{batch.global_}; the nearest that do: {_either(near)}"
@@ -174,11 +177,3 @@ def _divided(batch: BatchSize, traits: Traits, num_ranks: int, group_size: int) 
 
 def _either(sizes: list[int]) -> str:
     return " or ".join(map(str, sizes))
-
-
-def _micro_batch_size(share: int, traits: Traits, group_size: int) -> int:
-    """Return the largest size, in whole groups, with which a rank's share has enough micro-batches."""
-    wanted = 4 * traits.num_micro_batches if traits.num_micro_batches > 1 else 1
-    counts = {size: share // size for size in divisors(share) if size % group_size == 0}
-    fitting = [size for size, count in counts.items() if count >= wanted and count % traits.micro_batch_multiple == 0]
-    return max(fitting, default=min(counts, default=1))

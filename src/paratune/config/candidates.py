@@ -124,9 +124,8 @@ def strategy_candidate(
     values, findings = validate_as(Config, values, "")
     problems += [problem.message for problem in findings.problems]
     if problems:
-        raise ConfigError(
-            f"--strategies {name}: {'; '.join(problems)}", code="strategy.candidates", option="--strategies", name=name
-        )
+        message = f"--strategies {name}: {'; '.join(problems)}"
+        raise ConfigError(message, code="strategy.candidates", option="--strategies", name=name)
     config = Config.model_validate(values)
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
@@ -148,10 +147,8 @@ def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], l
     if kind not in known:
         if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
             return dict(given) if given["kind"] == name else {"kind": name}, []
-        message = (
-            f"--strategies {name}: {kind} is not a strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
-            "package.module:Class"
-        )
+        message = f"--strategies {name}: {kind} is not a strategy{kind_hint(kind, known)}; allowed: "
+        message += f"{', '.join(known)}, package.module:Class"
         raise ConfigError(message, code="strategy.unknown", option="--strategies", name=name, kind=kind)
     section = dict(given) if given["kind"] == kind else {"kind": kind}
     keys = [key for key in section_options(known[kind]) if key != "kind"]

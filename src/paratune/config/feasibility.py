@@ -96,13 +96,9 @@ def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[P
         given = one_line(values.get(key.removesuffix("!")))
         if (given != value) if key.endswith("!") else (given == value):
             key = key.removesuffix("!")
-            yield Problem(
-                f"{key}: {given} cannot be combined with strategy.kind: {kind}: {why}",
-                (key, "strategy.kind"),
-                code="strategy.excluded",
-                is_impossible=True,
-                facts={"kind": kind, "value": given, "why": why},
-            )
+            message = f"{key}: {given} cannot be combined with strategy.kind: {kind}: {why}"
+            keys, facts = (key, "strategy.kind"), {"kind": kind, "value": given, "why": why}
+            yield Problem(message, keys, code="strategy.excluded", is_impossible=True, facts=facts)
 
 
 def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Problem]:
@@ -237,10 +233,9 @@ def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[P
     """Yield the reason why there are too few samples (rows, or windows) for the data ranks, at most one."""
     if num_samples < ranks.world_size // traits.ranks_per_replica:
         most = num_samples * traits.ranks_per_replica
-        message = (
-            f"data.train: {num_samples} samples are too few for {ranks.world_size} processes; start {most} at most"
-        )
-        facts = {"num_samples": num_samples, "world_size": ranks.world_size, "most": most}
+        size = ranks.world_size
+        message = f"data.train: {num_samples} samples are too few for {size} processes; start {most} at most"
+        facts = {"num_samples": num_samples, "world_size": size, "most": most}
         yield Problem(message, ("data.train",), code="data.too_few_rows", facts=facts)
 
 

@@ -44,7 +44,7 @@ def advice(
         numbers = adam_bytes(bytes_per_value)
         return model_state_bytes(
             num_parameters, num_trained=num_trainable, shards=shards, num_shards=num_shards, numbers=numbers
-        ).total
+        )
 
     lines = list[str]()
     kind, is_offloaded = f"strategy.kind: {traits.kind}", traits.states_on == "cpu"
@@ -67,17 +67,15 @@ def advice(
             saved = format_bytes(states - states_bytes(traits.shards, num_shards))
             costs = f"{kind} saves at most {saved} per rank and costs communication"
             lines.append(f"{costs}: {fit}; strategy.kind: ddp is simpler")
-    return [*lines, *_pipeline(traits, config, batch), *_loader(config.data.num_workers, num_local_ranks, num_cores)]
-
-
-def _loader(num_workers: int, num_ranks: int, num_cores: float | None) -> Iterator[str]:
-    all_workers = num_ranks * num_workers
-    if num_cores is not None and all_workers and num_ranks + all_workers > num_cores:
-        yield (
-            f"data.num_workers: {num_workers} makes {all_workers} worker processes in addition to {num_ranks} training "
-            f"processes, and this machine has {num_cores:.3g} cores: they take turns; set data.num_workers: "
-            f"{max(0, int(num_cores // num_ranks) - 1)}"
+    lines += _pipeline(traits, config, batch)
+    num_workers, all_workers = config.data.num_workers, num_local_ranks * config.data.num_workers
+    if num_cores is not None and all_workers and num_local_ranks + all_workers > num_cores:
+        lines.append(
+            f"data.num_workers: {num_workers} makes {all_workers} worker processes in addition to {num_local_ranks} "
+            f"training processes, and this machine has {num_cores:.3g} cores: they take turns; set data.num_workers: "
+            f"{max(0, int(num_cores // num_local_ranks) - 1)}"
         )
+    return lines
 
 
 def _pipeline(traits: Traits, config: Config, batch: ResolvedBatch) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -279,14 +279,10 @@ def _read_override(override: str) -> Layer:
     return layer_of(name, value, dict.fromkeys([name, *_keys_inside(value, name)], SET))
 
 
-def _keys_inside(value: Any, path: str) -> list[str]:
-    if not isinstance(value, dict):
-        return []
-    return [
-        inner_key
-        for key, item in value.items()
-        for inner_key in (f"{path}.{key}", *_keys_inside(item, f"{path}.{key}"))
-    ]
+def _keys_inside(value: Any, path: str) -> Iterator[str]:
+    for key, item in value.items() if isinstance(value, dict) else ():
+        yield f"{path}.{key}"
+        yield from _keys_inside(item, f"{path}.{key}")
 
 
 _HEAD_BYTES = 65_536

@@ -86,9 +86,8 @@ def load_values(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
     layer = layers_of_mapping(values, overrides, MAPPING)
     run = layer.values.get("run")
     if not (isinstance(run, Mapping) and run.get("name")):
-        raise ConfigError(
-            "run.name is required: a configuration without a file has no name", code="config.required", key="run.name"
-        )
+        message = "run.name is required: a configuration without a file has no name"
+        raise ConfigError(message, code="config.required", key="run.name")
     loaded, problems = check_layer(layer, MAPPING)
     if loaded is None or problems:
         raise failure(MAPPING, problems, MAPPING.name)

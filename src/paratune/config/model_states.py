@@ -19,23 +19,6 @@ class NumberBytes:
     optimizer: float
     """Moments, and the fp32 copy of a 16-bit weight; a mean over parameters if it depends on them."""
 
-    @property
-    def total(self) -> float:
-        return self.weight + self.gradient + self.optimizer
-
-
-@dataclass(frozen=True)
-class StateBytes:
-    """Bytes of the model states on one rank."""
-
-    weights: int
-    gradients: int
-    optimizer: int
-
-    @property
-    def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer
-
 
 def adam_bytes(param_bytes: int = 4) -> NumberBytes:
     """Return the bytes for one parameter with two moments, all in the dtype of the weights: 4 bytes, or 8 in fp64."""
@@ -82,8 +65,8 @@ def model_state_bytes(
     shards: Collection[str] = (),
     num_shards: int = 1,
     numbers: NumberBytes | None = None,
-) -> StateBytes:
-    """Return the bytes of the model states on one rank, with equal shards, rounded up.
+) -> int:
+    """Return the bytes of weights, gradients and optimizer states on one rank, with equal shards, rounded up.
 
     Args:
         num_parameters: Of the whole model.
@@ -104,7 +87,7 @@ def model_state_bytes(
         "gradients": numbers.gradient * trained,
         "optimizer": round(numbers.optimizer * trained),
     }
-    return StateBytes(**{name: -(-size // num_shards) if name in shards else size for name, size in whole.items()})
+    return sum(-(-size // num_shards) if name in shards else size for name, size in whole.items())
 
 
 def shard_count(traits: Traits, num_ranks: int, ranks_per_node: int) -> int:

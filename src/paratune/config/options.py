@@ -4,6 +4,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -104,19 +105,11 @@ def _option(key: str, field: FieldInfo) -> Option:
         allowed = describe(field.annotation, tuple(field.metadata))
     # A section without a text of its own has that of its class.
     described = field.description or (sections[0].__doc__ if len(sections) == 1 else None) or ""
+    text = "The kind." if key == "kind" else " ".join(described.split())
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     nullable = type(None) in _members(field.annotation) or field.annotation is Any
-    return Option(
-        key,
-        "The kind." if key == "kind" else " ".join(described.split()),
-        field.is_required(),
-        default,
-        allowed,
-        nullable,
-        sections,
-        listed and bool(sections),
-        words,
-    )
+    is_listed = listed and bool(sections)
+    return Option(key, text, field.is_required(), default, allowed, nullable, sections, is_listed, words)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
@@ -136,12 +129,8 @@ def describe(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        inner = [
-            item
-            for argument in arguments[1:]
-            for item in (argument.metadata if isinstance(argument, FieldInfo) else [argument])
-        ]
-        return describe(arguments[0], (*inner, *constraints))
+        inner = [argument.metadata if isinstance(argument, FieldInfo) else [argument] for argument in arguments[1:]]
+        return describe(arguments[0], (*chain.from_iterable(inner), *constraints))
     if origin in (Union, types.UnionType):
         words = [describe(argument, constraints) for argument in arguments]
         return words[0] + "".join(f", or {word}" for word in words[1:])
@@ -151,18 +140,16 @@ def describe(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
         count = f"{limit} " if (limit := _constraint(constraints, "min_length")) and limit > 1 else ""
         return f"a list of {count}{_plural(arguments[0])}"
     if origin is dict:
-        return (
-            "a mapping" if arguments[1] is Any else f"a mapping of {_plural(arguments[0])} to {_plural(arguments[1])}"
-        )
-    return _describe_plain(annotation, constraints)
-
-
-def _describe_plain(annotation: Any, constraints: tuple[Any, ...]) -> str:
+        keys_to_values = "" if arguments[1] is Any else f" of {_plural(arguments[0])} to {_plural(arguments[1])}"
+        return f"a mapping{keys_to_values}"
     if annotation is str:
         pattern = _constraint(constraints, "pattern")
         return "text" if pattern is None else _PATTERNS.get(pattern, f"text like {pattern}")
     if annotation in (int, float):
-        return f"a {'whole ' if annotation is int else ''}number{_range(constraints)}"
+        limits = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "multiple_of": "a multiple of"}
+        given = {words: _constraint(constraints, name) for name, words in limits.items()}
+        range_words = " and ".join(f"{words} {limit}" for words, limit in given.items() if limit is not None)
+        return f"a {'whole ' if annotation is int else ''}number {range_words}".rstrip()
     return {bool: "true or false", type(None): "null", Any: "anything"}.get(annotation, str(annotation))
 
 
@@ -174,19 +161,6 @@ def _plural(annotation: Any) -> str:
         if word.startswith(singular):
             return plural + word.removeprefix(singular)
     return word
-
-
-def _range(constraints: tuple[Any, ...]) -> str:
-    lowest, above = _constraint(constraints, "ge"), _constraint(constraints, "gt")
-    highest, below = _constraint(constraints, "le"), _constraint(constraints, "lt")
-    words = []
-    if lowest is not None or above is not None:
-        words.append(f"at least {lowest}" if lowest is not None else f"above {above}")
-    if highest is not None or below is not None:
-        words.append(f"at most {highest}" if highest is not None else f"below {below}")
-    if (multiple := _constraint(constraints, "multiple_of")) is not None:
-        words.append(f"a multiple of {multiple}")
-    return f" {' and '.join(words)}" if words else ""
 
 
 def _constraint(constraints: tuple[Any, ...], name: str) -> Any:

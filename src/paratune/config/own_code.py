@@ -145,10 +145,8 @@ def import_callable(name: str, key: str, options: Mapping[str, Any] | None = Non
         with same_folder():
             module = importlib.import_module(module_name)
     except OWN_ERRORS as error:  # a user's module may raise anything
-        message = (
-            f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed packages, "
-            "PYTHONPATH, the folder of the configuration file and the current folder"
-        )
+        message = f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed "
+        message += "packages, PYTHONPATH, the folder of the configuration file and the current folder"
         raise ConfigError(message, code="own_code.not_found", key=key, value=name) from error
     value = getattr(module, attribute, None)
     if not callable(value):
@@ -283,9 +281,8 @@ def metric_script(name: str, key: str) -> Path:
     path = Path(name)
     script = path / f"{path.resolve().name}.py" if path.is_dir() else path
     if script.suffix != ".py" or not script.is_file():
-        message = (
-            f"{key}: {name} is not a metric of the library evaluate on this machine: {script} does not exist. Metrics "
-            "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it"
-        )
+        message = f"{key}: {name} is not a metric of the library evaluate on this machine: {script} does not exist. "
+        message += "Metrics of the hub are Python code and are not downloaded; copy the folder of the metric, and "
+        message += "name it"
         raise ConfigError(message, code="own_code.not_found", key=key, value=name)
     return script

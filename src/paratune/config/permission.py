@@ -105,10 +105,8 @@ def require_allowed(name: str, key: str, options: Mapping[str, Any] | None = Non
         ConfigError: Neither the user's configuration in a command that runs it, nor an admitted record names it.
     """
     if not is_allowed(name, options):
-        message = (
-            f"{key}: {name} is Python code that does not come with paratune, and this command does not import it "
-            "unless you add --run-code (in Python: run_code=True)"
-        )
+        message = f"{key}: {name} is Python code that does not come with paratune, and this command does not import it "
+        message += "unless you add --run-code (in Python: run_code=True)"
         raise ConfigError(message, code="code.not_imported", key=key, value=name)
 
 

@@ -67,10 +67,8 @@ def without_content(problem: Problem) -> Problem:
     place = problem.place
     if place is None or not place.is_outside:
         return problem
-    message = (
-        "a mistake, which is not shown because the file is outside the folder of the configuration; see it with: "
-        f"paratune config show {place.file}"
-    )
+    message = "a mistake, which is not shown because the file is outside the folder of the configuration; see it with: "
+    message += f"paratune config show {place.file}"
     return replace(problem, message=message, keys=())
 
 
@@ -112,15 +110,13 @@ def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigEr
             return 3 if place is None else 2, "", 0
         return (0 if place.file == main_file else 1), place.file, place.line
 
-    faults = [_fault(problem, main_file) for problem in sorted(dict.fromkeys(problems), key=order)]
+    faults = []
+    for problem in sorted(dict.fromkeys(problems), key=order):
+        place, prefix = problem.place, ""
+        if place is not None:
+            name = "" if place.file == main_file and place.line is not None else f"{place.file} "
+            prefix = f"{place.file}: " if place.line is None else f"{name}line {place.line}: "
+        facts = {"keys": problem.keys, "file": place and place.file, "line": place and place.line}
+        faults.append(Fault(problem.code, f"{prefix}{problem.message}", facts))
     noun = "problem" if len(faults) == 1 else "problems"
     return ConfigError(f"{path}: {len(faults)} {noun}", code=faults[0].code, faults=faults)
-
-
-def _fault(problem: Problem, main_file: str) -> Fault:
-    place, prefix = problem.place, ""
-    if place is not None:
-        name = "" if place.file == main_file and place.line is not None else f"{place.file} "
-        prefix = f"{place.file}: " if place.line is None else f"{name}line {place.line}: "
-    facts = {"keys": problem.keys, "file": place and place.file, "line": place and place.line}
-    return Fault(problem.code, f"{prefix}{problem.message}", facts)

@@ -251,6 +251,9 @@ class FreezeOptions(Section):
 
 
 OptimizerName = Literal["adamw", "adamw_8bit", "adafactor"]
+ScheduleName = Literal[
+    "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "warmup_stable_decay", "constant"
+]
 
 
 class Train(Section):
@@ -268,12 +271,7 @@ class Train(Section):
     and learning rate continue after the step in its trainer_state.json; the moments of the optimizer are new."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
-    schedule: (
-        Literal[
-            "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "warmup_stable_decay", "constant"
-        ]
-        | OwnCode
-    ) = "linear"
+    schedule: ScheduleName | OwnCode = "linear"
     """Learning rate after the warm-up, as in transformers' get_scheduler, or your own function. linear, cosine,
     cosine_with_restarts, polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the
     root of the steps."""

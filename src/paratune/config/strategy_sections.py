@@ -194,12 +194,8 @@ def deepspeed_limits(options: Mapping[str, Any], *, element_size: int, largest_b
     if options.get("param_dtype", "fp32") == "fp32":
         live = 2 * largest_block
         limits = _with_buckets(limits, cap_mb or BUCKET_CAP_MB, element_size)
-        limits = replace(
-            limits,
-            prefetch_bucket_size=min(largest_block, limits.reduce_bucket_size),
-            max_live_parameters=live,
-            max_reuse_distance=live,
-        )
+        prefetch = min(largest_block, limits.reduce_bucket_size)
+        limits = replace(limits, prefetch_bucket_size=prefetch, max_live_parameters=live, max_reuse_distance=live)
     elif cap_mb is not None:
         limits = _with_buckets(limits, cap_mb, element_size)
     given = {name: options[name] for name in vars(limits) if options.get(name) is not None}

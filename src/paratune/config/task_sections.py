@@ -214,7 +214,6 @@ Task = Annotated[
 ]
 
 ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
-
 """Tasks with classes."""
 
 

@@ -166,33 +166,23 @@ def _subsection(option: Option, value: Any, path: str, findings: Findings) -> di
     default_kind = getattr(option.default, "kind", None)  # the default of a list of sections is a list
     if value.get("kind") is None and default_kind is not None:
         value = {**value, "kind": default_kind}
-    section = _section_of_kind(option, value.get("kind"), path, findings)
-    return _section(section, value, path, value["kind"], findings) if section else _stand_in(option, path)
+    kind, of_kind = value.get("kind"), kinds(option)
+    if isinstance(kind, str) and (section := of_kind.get(kind) or (outside_kind(option) if ":" in kind else None)):
+        return _section(section, value, path, kind, findings)
+    if kind is None:
+        message = f"{path}.kind is required; allowed: {allowed_kinds(option)}"
+    else:
+        nearest, named = kind_hint if path == "strategy" else did_you_mean, GLUE if path == "task" else ()
+        near = nearest(kind, [*of_kind, *named]) if isinstance(kind, str) else ""
+        more = f"; or a task of GLUE: {', '.join(named)}" if named else ""
+        message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}{more}"
+    findings.add(message, f"{path}.kind", path, code="config.required" if kind is None else "config.unknown_kind")
+    return _stand_in(option, path)
 
 
 def _stand_in(option: Option, path: str) -> dict[str, Any]:
     values = {"kind": next(iter(kinds(option)))} if option.by_kind else {}
     return _section(option.sections[0], values, path, path, Findings())
-
-
-def _section_of_kind(option: Option, kind: Any, path: str, findings: Findings) -> type[Section] | None:
-    """Return the class of a kind; None for an unknown kind."""
-    known, outside = kinds(option), outside_kind(option)
-    if isinstance(kind, str) and kind in known:
-        return known[kind]
-    if isinstance(kind, str) and ":" in kind and outside is not None:
-        return outside
-    if kind is None:
-        message = f"{path}.kind is required; allowed: {allowed_kinds(option)}"
-        findings.add(message, f"{path}.kind", path, code="config.required")
-        return None
-    hint = kind_hint if path == "strategy" else did_you_mean
-    named = GLUE if path == "task" else ()
-    near = hint(kind, [*known, *named]) if isinstance(kind, str) else ""
-    more = f"; or a task of GLUE: {', '.join(named)}" if named else ""
-    message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}{more}"
-    findings.add(message, f"{path}.kind", path, code="config.unknown_kind")
-    return None
 
 
 def kind_hint(kind: str, known: Iterable[str]) -> str:
@@ -206,10 +196,11 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fi
     dotted = f"{path}.{key}" if path else str(key)
     options = section_options(section)
     message = f"{dotted} is not an option of {called}" if called else f"{dotted} is not a section of a configuration"
-    other = _other_kind(section, key, path) if findings.root is Config else None
-    if other:
-        findings.add(f"{message}; {other} has it ({path}.kind: {other})", dotted, code="config.unknown_key")
-        return
+    option = section_options(Config).get(path) if findings.root is Config else None
+    for kind, other in kinds(option).items() if option is not None and option.by_kind else ():
+        if other is not section and key in section_options(other):
+            findings.add(f"{message}; {kind} has it ({path}.kind: {kind})", dotted, code="config.unknown_key")
+            return
     inside = find_key(key, section, f"{path}." if path else "")
     near = nearest_name(str(key), options)
     elsewhere = ELSEWHERE.get(key) if findings.root is Config else None
@@ -221,25 +212,12 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fi
         findings.add(f"{message}; it has: {', '.join(options)}", dotted, code="config.unknown_key")
         return
     folder, _, name = meant.rpartition(".")
-    findings.add(
-        f"{message}; did you mean {name if folder == path else meant}?", dotted, meant, code="config.unknown_key"
-    )
-
-
-def _other_kind(section: type[Section], key: Any, path: str) -> str | None:
-    option = section_options(Config).get(path)
-    if option is None or not option.by_kind:
-        return None
-    return next(
-        (kind for kind, other in kinds(option).items() if other is not section and key in section_options(other)), None
-    )
+    hint = f"did you mean {name if folder == path else meant}?"
+    findings.add(f"{message}; {hint}", dotted, meant, code="config.unknown_key")
 
 
 def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, findings: Findings) -> dict[str, str]:
-    """Return the keys of plain values that the section's class refuses, with what a validator of its own says of them.
-
-    Add a finding where it refuses the whole.
-    """
+    """Return the keys that the section's class refuses, with the text of a validator; add a finding of the whole."""
     wrong: dict[str, str] = {}
     try:
         section.model_validate({key: value for key, value in values.items() if isinstance(key, str)})
@@ -254,7 +232,6 @@ def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, 
 
 
 def _hint(option: Option, value: Any) -> str:
-    """Return what to do about a frequent mistake, or an empty string."""
     allowed = option.allowed
     if value is None:
         return "" if option.required else f"; leave it out for its default, {one_line(option.default)}"
@@ -334,11 +311,8 @@ def read_section_file(
     problems += check(values, options, not problems)
     if not problems:
         return section.model_validate(values)
-    top = SourceLocation(path.name, 1)
-    placed = [
-        replace(problem, place=problem.place or (place_of(problem.keys[0], tree.places) or top))
-        if problem.keys
-        else problem
-        for problem in problems
-    ]
-    raise failure(path, placed, path.name)
+    for number, problem in enumerate(problems):
+        if problem.keys and problem.place is None:
+            place = place_of(problem.keys[0], tree.places) or SourceLocation(path.name, 1)
+            problems[number] = replace(problem, place=place)
+    raise failure(path, problems, path.name)

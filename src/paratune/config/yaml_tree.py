@@ -37,17 +37,12 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})\Z"), _first)
 
 
-def _float(text: str) -> float:
-    lowered = text.lower()
-    return float(lowered.replace(".inf", "inf").replace(".nan", "nan") if lowered[-1:] in "fn" else lowered)
-
-
 _SCALARS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "null": lambda text: None,
     "bool": lambda text: text.lower() == "true",
     "int": lambda text: int(text, 0) if text[:2] in ("0o", "0x") else int(text),
-    "float": _float,
+    "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
 }
 
 
@@ -94,8 +89,6 @@ def is_plain_text(text: str) -> bool:
 
 
 class _Reader:
-    """Reads one document."""
-
     def __init__(self, file: str) -> None:
         self._file = file
         self._tree = Tree()
@@ -146,15 +139,14 @@ class _Reader:
                 self._refuse(f"{node.value[:40]!r} cannot be read as {kind}", line)
                 return None
         self._open.add(id(node))
-        value = self._mapping(node, path) if isinstance(node, yaml.MappingNode) else self._sequence(node, path)
+        values: Any = []
+        if isinstance(node, yaml.MappingNode):
+            values = self._mapping(node, path)
+        else:
+            for index, item in enumerate(node.value):
+                self._tree.places[f"{path}[{index}]"] = SourceLocation(self._file, item.start_mark.line + 1)
+                values.append(self._build(item, f"{path}[{index}]"))
         self._open.discard(id(node))
-        return value
-
-    def _sequence(self, node: yaml.Node, path: str) -> list[Any]:
-        values = []
-        for index, item in enumerate(node.value):
-            self._tree.places[f"{path}[{index}]"] = SourceLocation(self._file, item.start_mark.line + 1)
-            values.append(self._build(item, f"{path}[{index}]"))
         return values
 
     def _mapping(self, node: yaml.Node, path: str) -> dict[Any, Any]:

@@ -73,8 +73,8 @@ def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
         return
     ranks, numbers = setup.start.world_size, adam_bytes(8 if setup.config.precision == "fp64" else 4)
     num_shards = shard_count(traits, ranks, setup.start.processes_per_node)
-    unsharded = model_state_bytes(count, numbers=numbers).total
-    per_gpu = model_state_bytes(count, shards=traits.shards, num_shards=num_shards, numbers=numbers).total
+    unsharded = model_state_bytes(count, numbers=numbers)
+    per_gpu = model_state_bytes(count, shards=traits.shards, num_shards=num_shards, numbers=numbers)
     if per_gpu <= min(sizes):
         return
     fact = f"the model states need {format_bytes(per_gpu)} on each GPU of {format_bytes(min(sizes))}"
