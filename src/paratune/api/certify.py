@@ -1,7 +1,7 @@
 """`paratune.certify`: whether strategies train the same thing."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from paratune.api.configuration import Configuration, written
 from paratune.api.process import run_command, several
@@ -33,7 +33,5 @@ def certify(
     """
     with written(config, overrides) as words:
         options = ["--strategies", ",".join(several(strategies)), "--nproc", str(nproc), "--steps", str(steps)]
-        certificate: Mapping[str, Any] = run_command(
-            ["certify", *words, *options], results=(EXIT_OK, EXIT_DIFFERS, EXIT_FAILED)
-        )
-    return certificate
+        results = (EXIT_OK, EXIT_DIFFERS, EXIT_FAILED)
+        return cast(Mapping[str, Any], run_command(["certify", *words, *options], results=results))

@@ -48,16 +48,12 @@ def written(
 
 def set_texts(overrides: Mapping[str, Any] | None, run_name: str | None = None) -> list[str]:
     """Return overrides as `--set` takes them: `section.key=value`, with the value as JSON, which is YAML."""
-    values = {**(overrides or {}), **({} if run_name is None else {"run.name": run_name})}
-    return [f"{key}={_text(str(key), value)}" for key, value in values.items()]
-
-
-def _text(key: str, value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=os.fspath)
-    except (TypeError, ValueError) as error:
-        message = (
-            f"{key}: {value!r} is not plain data ({error}); allowed: text, numbers, booleans, None, paths, and lists "
-            "and mappings of these"
-        )
-        raise ConfigError(message, code="config.set_syntax", key=key) from error
+    texts = []
+    for key, value in {**(overrides or {}), **({} if run_name is None else {"run.name": run_name})}.items():
+        try:
+            texts.append(f"{key}={json.dumps(value, ensure_ascii=False, allow_nan=False, default=os.fspath)}")
+        except (TypeError, ValueError) as error:
+            message = f"{key}: {value!r} is not plain data ({error}); allowed: text, numbers, booleans, None, paths, "
+            message += "and lists and mappings of these"
+            raise ConfigError(message, code="config.set_syntax", key=str(key)) from error
+    return texts

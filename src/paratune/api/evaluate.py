@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from paratune.api.apply import apply, check_model, load_model, read_source, warn_about_unknown_tokens
 from paratune.api.process import process_as_before, set_up_process, several
@@ -39,14 +39,12 @@ class EvaluationResult:
     @property
     def scores(self) -> Mapping[str, float | None]:
         """The scores and the loss by name; empty without a file."""
-        scores: Mapping[str, float | None] = self.values.get("scores", {})
-        return scores
+        return cast(Mapping[str, float | None], self.values.get("scores", {}))
 
     @property
     def slices(self) -> Mapping[str, Any]:
         """The scores of each slice with intervals, by column (of saved predictions: by split and column)."""
-        slices: Mapping[str, Any] = self.values.get("slices", {})
-        return slices
+        return cast(Mapping[str, Any], self.values.get("slices", {}))
 
     def _repr_html_(self) -> str:
         """Return a table of the scores, for notebooks."""
@@ -187,16 +185,12 @@ def _evaluated_slices(
 def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *, run_code: bool) -> EvaluationResult:
     """Return the scores of a finished run by split, column and slice; `options` have no effect on saved predictions."""
     if not by:
-        message = (
-            f"--data is missing; for example: paratune evaluate {target} --data reviews.csv (of a finished run "
-            "--by COLUMN is enough)"
-        )
+        message = f"--data is missing; for example: paratune evaluate {target} --data reviews.csv (of a finished run "
+        message += "--by COLUMN is enough)"
         raise ConfigError(message, code="cli.argument_missing", option="--data", target=target)
     if unused := [f"--{option.replace('_', '-')}" for option, value in options.items() if value]:
-        message = (
-            f"{unused[0]} has no effect without --data, which reads the saved predictions of the run; leave it out, "
-            "or name a file with --data"
-        )
+        message = f"{unused[0]} has no effect without --data, which reads the saved predictions of the run; leave it "
+        message += "out, or name a file with --data"
         raise ConfigError(message, code="cli.no_effect", option=unused[0])
     check_model(target, run_code=run_code)
     with stdout_for_results():

@@ -124,19 +124,14 @@ def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
     import pyarrow as pa
 
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # iterating gives the names of its columns
-        raise DataError(
-            f"a {type(texts).__name__} is neither a file, an Arrow table, nor a list of texts; make a table of it: "
-            "pyarrow.table(data)",
-            code="data.not_text",
-            found=type(texts).__name__,
-        )
+        kind = type(texts).__name__
+        message = f"a {kind} is neither a file, an Arrow table, nor a list of texts; make a table of it: "
+        raise DataError(f"{message}pyarrow.table(data)", code="data.not_text", found=kind)
     values = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
     for row, value in enumerate(values):
         is_text = isinstance(value, str) and value.encode(errors="replace") == value.encode(errors="ignore")
         if value is not None and not is_text:
-            message = (
-                f"{TEXTS}: each must be a text, or None (text {row} is {plain(repr(value))[:100]}); for pairs and "
-                "questions, give an Arrow table"
-            )
+            message = f"{TEXTS}: each must be a text, or None (text {row} is {plain(repr(value))[:100]}); for pairs "
+            message += "and questions, give an Arrow table"
             raise DataError(message, code="data.not_text", row=row)
     return pa.table({column: pa.array(values, pa.string())})

@@ -46,8 +46,7 @@ def process_as_before() -> Iterator[None]:
             redirect_stdout(sys.stdout),
             redirect_stderr(sys.stderr),
             warnings.catch_warnings(),
-            _environment_as_before(),
-            _signals_as_before(),
+            _environment_and_signals_as_before(),
             _random_numbers_as_before(),
             _messages_of_transformers_as_before(),
             log_as_before(),
@@ -76,8 +75,7 @@ def respect_quota() -> None:
     OpenMP respects the CPU affinity but not a quota: more threads than the quota wait for each other at every barrier.
     Must be called before torch is imported, which reads the variable once.
     """
-    quota = core_quota()
-    num_cores = os.cpu_count() or 1
+    quota, num_cores = core_quota(), os.cpu_count() or 1
     if quota is None or quota >= num_cores or "OMP_NUM_THREADS" in os.environ or "torch" in sys.modules:
         return
     num_threads = max(1, int(quota))
@@ -86,24 +84,16 @@ def respect_quota() -> None:
 
 
 @contextmanager
-def _environment_as_before() -> Iterator[None]:
-    before = dict(os.environ)
+def _environment_and_signals_as_before() -> Iterator[None]:
+    before, mask = dict(os.environ), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS} if is_main else {}
     try:
         yield
     finally:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
-
-
-@contextmanager
-def _signals_as_before() -> Iterator[None]:
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS} if is_main else {}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        yield
-    finally:
         for number, handler in handlers.items():
             if handler is not None:  # None: it was not installed from Python, and cannot be restored
                 signal.signal(number, handler)

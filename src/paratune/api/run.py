@@ -4,21 +4,13 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from paratune.api.apply import check_model
 from paratune.api.process import process_as_before
 from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError
-from paratune.records import (
-    RUN_FILE,
-    SUMMARY_FILE,
-    is_finished,
-    predictions_file,
-    read_events,
-    read_json,
-    read_run,
-)
+from paratune.records import RUN_FILE, SUMMARY_FILE, is_finished, predictions_file, read_events, read_json, read_run
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, read_sweep
 
 if TYPE_CHECKING:
@@ -38,9 +30,8 @@ class Run:
         self.folder = Path(folder)
         """The run folder."""
         if not (self.folder / RUN_FILE).is_file():
-            raise CheckpointError(
-                f"{self.folder} is not a run folder: it has no {RUN_FILE}", code="run.not_found", path=self.folder
-            )
+            message = f"{self.folder} is not a run folder: it has no {RUN_FILE}"
+            raise CheckpointError(message, code="run.not_found", path=self.folder)
 
     @property
     def name(self) -> str:
@@ -55,14 +46,12 @@ class Run:
     @cached_property
     def record(self) -> Mapping[str, Any]:
         """The content of run.json: configuration, data, machine and software; docs/reference/records.md."""
-        record: Mapping[str, Any] = read_run(self.folder)
-        return record
+        return cast(Mapping[str, Any], read_run(self.folder))
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The resolved configuration, as sections."""
-        config: Mapping[str, Any] = self.record["config"]
-        return config
+        return cast(Mapping[str, Any], self.record["config"])
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -74,14 +63,12 @@ class Run:
         if not self.is_finished:
             message = f"{self.folder} is not finished: it has no {SUMMARY_FILE}; resume it"
             raise CheckpointError(message, code="run.not_finished", path=self.folder)
-        summary: Mapping[str, Any] = read_json(self.folder / SUMMARY_FILE)
-        return summary
+        return cast(Mapping[str, Any], read_json(self.folder / SUMMARY_FILE))
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float | None]]:
         """The scores of the kept model, by split and metric: `run.scores["validation"]["accuracy"]`."""
-        scores: Mapping[str, Mapping[str, float | None]] = self.summary["scores"]
-        return scores
+        return cast(Mapping[str, Mapping[str, float | None]], self.summary["scores"])
 
     def events(self, kind: str = "step", *, rank: int = 0) -> "pyarrow.Table":
         """Return the events of one kind, one row each, in their order.

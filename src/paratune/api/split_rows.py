@@ -41,22 +41,18 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     try:
         predictions = parquet.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise CheckpointError(
-            f"{path} is damaged: {error}; train the run again with --overwrite", code="run.damaged", path=path
-        ) from error
+        message = f"{path} is damaged: {error}; train the run again with --overwrite"
+        raise CheckpointError(message, code="run.damaged", path=path) from error
     index = predictions.column("index").to_numpy()
-    file_of_row = np.asarray(
-        predictions.column("source").to_pylist() if len(files) > 1 else files * len(index), dtype=object
-    )
+    sources = predictions.column("source").to_pylist() if len(files) > 1 else files * len(index)
+    file_of_row = np.asarray(sources, dtype=object)
     tables, order = [], []
     for file in files:
         table = read_table(file, revision=data.get("hub_revision") if file.startswith("hub:") else None)
         places = np.flatnonzero(file_of_row == file)
         if len(places) and index[places].max() >= table.num_rows:
-            message = (
-                f"{file} does not have the rows of {path.name}: it changed after the run; name a file with these rows"
-            )
-            raise CheckpointError(message, code="run.damaged", source=file, split=split)
+            message = f"{file} does not have the rows of {path.name}: it changed after the run; name a file with these"
+            raise CheckpointError(f"{message} rows", code="run.damaged", source=file, split=split)
         tables.append(table.take(pa.array(index[places])))
         order.append(places)
     try:

@@ -156,10 +156,8 @@ def _refuse_with_bayesian_search(matrix: Matrix, only: Sequence[str], until: str
     others = [axis.key for axis in matrix.axes if not axis.is_seed and axis.key != TRIAL]
     given = {"--only": only, "--until": until, "probe": matrix.probe, **{f"axes.{key}": True for key in others}}
     if refused := [name for name, value in given.items() if value]:
-        message = (
-            f"{matrix.source}: with search.method: bayesian the scores of all earlier runs decide which trials follow; "
-            f"leave out {', '.join(refused)}, or use method: random"
-        )
+        message = f"{matrix.source}: with search.method: bayesian the scores of all earlier runs decide which trials "
+        message += f"follow; leave out {', '.join(refused)}, or use method: random"
         raise ConfigError(message, code="cli.conflict", options=(*refused, "search.method"))
 
 

@@ -63,21 +63,15 @@ class TrainedSweep:
         cells = [cell for cell in self.record.cells if cell.name in self.names]
         is_done = all(cell.state in ("finished", "skipped") for cell in cells) and not self.not_compressed
         if self.signal is not None and not is_done:
-            raise Stopped(
-                f"stopped by {self.signal}; the same command continues it", code="stopped.signal", signal=self.signal
-            )
+            message = f"stopped by {self.signal}; the same command continues it"
+            raise Stopped(message, code="stopped.signal", signal=self.signal)
         if num_failed := sum(cell.state == "failed" for cell in cells):
             _log(f"{num_failed} failed; their output is in logs/; --retry-failed continues from their checkpoints")
         return EXIT_OK if is_done else EXIT_FAILED
 
 
 def train_steps(
-    matrix: Matrix,
-    plan: SweepPlan,
-    names: Collection[str],
-    *,
-    retry_failed: bool,
-    run_code: bool,
+    matrix: Matrix, plan: SweepPlan, names: Collection[str], *, retry_failed: bool, run_code: bool
 ) -> TrainedSweep:
     """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
@@ -106,8 +100,6 @@ def train_steps(
 
 @dataclass
 class _Trainer:
-    """Trains the runs of a matrix one after the other, and logs the progress."""
-
     matrix: Matrix
     children: CommandRunner
     bar: Bar
@@ -172,22 +164,16 @@ class _Trainer:
         compress, folder = self.matrix.options.compress, self.matrix.folder
         if compress is None:
             return ()
-        folders = {cell.name: cell_run_folder(folder, cell.name) for cell in record.cells if cell.name in names}
-        todo = [
-            cell.name
-            for cell in record.cells
-            if cell.name in names
-            and is_compressed(folders[cell.name], cell)
-            and not compress.is_done(folders[cell.name])
-        ]
+        cells = [(cell, cell_run_folder(folder, cell.name)) for cell in record.cells if cell.name in names]
+        todo = {cell.name: run for cell, run in cells if is_compressed(run, cell) and not compress.is_done(run)}
         failed = list(todo)
-        for number, name in enumerate(todo, start=1):
+        for number, (name, run) in enumerate(todo.items(), start=1):
             if self.is_stopped:
                 break
             _log(f"compress [{number}/{len(todo)}] {name}: {', '.join(compress.forms)}")
             output = folder / LOGS_FOLDER / f"{name}.txt"
             output.parent.mkdir(exist_ok=True)
-            code = self.start(compress.words(folders[name]), output, self.matrix.environment)
+            code = self.start(compress.words(run), output, self.matrix.environment)
             if code == EXIT_OK:
                 failed.remove(name)
             elif not self.is_stopped:
@@ -219,8 +205,7 @@ def train_rounds(folder: Path, record: SweepRecord, left: Sequence[Cell], traine
         record = record.with_look(now())
         write_sweep(folder, record)
         judged_ones, undecided = judged_and_undecided(folder, record)
-        cells = next_round(record, left, undecided)
-        if not cells:
+        if not (cells := next_round(record, left, undecided)):
             record = _ended(record, left, judged_ones, is_decided=not undecided)
             write_sweep(folder, record)
             break
@@ -248,10 +233,7 @@ def next_round(record: SweepRecord, left: Sequence[Cell], undecided: Collection[
 def _ended(
     record: SweepRecord, left: Sequence[Cell], judged_ones: Collection[Configuration], *, is_decided: bool
 ) -> SweepRecord:
-    """Return the record at the end, with the time that the runs that were not needed would have used.
-
-    Runs of configurations without a verdict stay pending.
-    """
+    """Return the record at the end: runs of configurations without a verdict stay pending, others are skipped."""
     not_needed = [cell for cell in left if record.configuration_of(cell.record) in judged_ones]
     num_without = len(left) - len(not_needed)
     ended = "no_verdict" if num_without else "decided" if is_decided else "planned"
@@ -264,10 +246,10 @@ def _ended(
     saved = f"{counted(len(not_needed), 'run')} of {len(record.cells)} not needed"
     _log(f"{why}; {saved}, about {format_duration(saved_s)}")
     assert record.rounds is not None
-    rounds = replace(record.rounds, ended=ended)
+    record = replace(record, rounds=replace(record.rounds, ended=ended))
     for cell in not_needed:
         record = record.with_cell(replace(cell.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
-    return replace(record, rounds=rounds)
+    return record
 
 
 def judged_and_undecided(

@@ -55,10 +55,8 @@ def train(
     if nproc < 1:
         raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.out_of_range", option="nproc")
     if (size := place_from_environment().world_size) > 1:
-        message = (
-            f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune train` "
-            "with it, or leave it out"
-        )
+        message = f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune "
+        message += "train` with it, or leave it out"
         raise LaunchError(message, code="launch.started_twice", world_size=size)
     loaded = load(config, overrides, run_name)
     folder = run_path(loaded.config)
@@ -94,6 +92,9 @@ def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: 
     Raises:
         ParatuneError: The batch cannot be divided, a file is missing, or the run folder cannot be used.
     """
+    from paratune.models.locate import locate, teacher_folder
+    from paratune.sweeps.cells import missing_files
+
     size = global_batch_size(loaded.config, num_ranks, num_nodes)
     folder = run_path(loaded.config)
     if mode == "resume":
@@ -101,15 +102,6 @@ def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: 
         if is_finished(folder):
             return False
     check_usable(folder, mode)
-    _check_files(loaded)
-    return True
-
-
-def _check_files(loaded: LoadedConfig) -> None:
-    """Raise an error for a missing data file or model folder."""
-    from paratune.models.locate import locate, teacher_folder
-    from paratune.sweeps.cells import missing_files
-
     if problems := [message for _, message in missing_files(loaded)]:
         raise DataError("\n  ".join(problems), code="data.not_found")
     model = loaded.config.model
@@ -118,6 +110,7 @@ def _check_files(loaded: LoadedConfig) -> None:
             locate(name)
     for teacher in teacher_names(loaded.config.distil) if loaded.config.distil is not None else ():
         teacher_folder(teacher)
+    return True
 
 
 def train_here(

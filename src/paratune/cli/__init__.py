@@ -65,13 +65,12 @@ for _name, _summary in COMMANDS.items():
 
 
 @app.command
-def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print the script with which SHELL completes commands, options and their values.
 
     For bash, add this line to ~/.bashrc: source <(paratune completion bash)
     """
     print(app.generate_completion(shell=shell), end="")  # noqa: T201
-    return EXIT_OK
 
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -105,21 +104,6 @@ def _open_closed_streams() -> None:
             stream = open(os.devnull, mode)  # noqa: SIM115  takes the lowest free number, which is that of the stream
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
-
-
-def _print_stacks_after_a_crash() -> None:
-    """Print the stacks of Python to stderr when native code crashes (SIGSEGV, SIGABRT, SIGBUS)."""
-    with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no stderr that has a descriptor
-        if not faulthandler.is_enabled():
-            faulthandler.enable()
-
-
-def _wait_for_the_launcher(error: ParatuneError) -> None:
-    """Wait after the loss of a rank, so that the launcher first reports which rank ended, and why."""
-    from paratune.processes.place import POLL_S, RENDEZVOUS_VARIABLE
-
-    if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
-        time.sleep(4 * POLL_S)
 
 
 def _exit_without_trackers(code: int) -> None:
@@ -163,7 +147,9 @@ def main() -> None:
     # multiprocessing and packages start Python with -c and -m, which would import modules of the current folder first.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     _open_closed_streams()
-    _print_stacks_after_a_crash()
+    with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no stderr that has a descriptor
+        if not faulthandler.is_enabled():
+            faulthandler.enable()  # prints the stacks of Python when native code crashes
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -171,8 +157,10 @@ def main() -> None:
             raise OSError(write_error.errno, write_error.strerror)
     except ParatuneError as error:
         from paratune.console import print_error
+        from paratune.processes.place import POLL_S, RENDEZVOUS_VARIABLE
 
-        _wait_for_the_launcher(error)
+        if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
+            time.sleep(4 * POLL_S)  # the launcher first reports which rank ended, and why
         print_error(error, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
         code = error.exit_code
     except KeyboardInterrupt:

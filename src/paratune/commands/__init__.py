@@ -1,6 +1,7 @@
 """The commands of paratune, one function per command: its signature is the command line, its docstring the help.
 
-`cli/` imports a module when its command is called, or when its `--help` is printed.
+A command returns its exit code; None is success. `cli/` imports a module when its command is called, or when its
+`--help` is printed.
 """
 
 import time

@@ -15,7 +15,7 @@ from paratune.base.units import format_bytes
 from paratune.commands.options import Json, Overrides, check_output
 from paratune.config.own_code import imported_code
 from paratune.console import print_json, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, DataError
+from paratune.errors import DataError
 
 if TYPE_CHECKING:
     from paratune.hub.bundle import Manifest
@@ -28,7 +28,7 @@ def bundle(
     set_: Overrides = (),
     run_code: bool = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Write one file with everything that CONFIG needs, for machines without a network.
 
     It contains model, tokenizer, data and configuration, with the SHA-256 of every file. A model of the hub is taken
@@ -56,19 +56,18 @@ def bundle(
         write_bundle(out, manifest, contents.files)
     if json:
         print_json({"bundle": str(out), "left_out": contents.left_out, **asdict(manifest)})
-        return EXIT_OK
+        return
     for key, source in manifest.sources.items():
         print(plain(f"{key}: {source}"))  # noqa: T201
     if contents.left_out:
         print(plain(f"left out: {', '.join(contents.left_out)}"))  # noqa: T201
     size, command = format_bytes(out.stat().st_size), f"paratune unbundle {shlex.quote(out.name)} -d DIR"
     print(plain(f"{out}: {len(manifest.files)} files, {size}   unpack: {command}"))  # noqa: T201
-    return EXIT_OK
 
 
 def unbundle(
     file: Path, *, folder: Annotated[Path, Parameter(alias="-d")], run_code: bool = False, json: Json = False
-) -> int:
+) -> None:
     """Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes.
 
     Args:
@@ -91,25 +90,18 @@ def unbundle(
     config_file = folder / CONFIG_FILE
     if json:
         print_json({"config": str(config_file), "num_files": len(manifest.files), "sources": dict(manifest.sources)})
-        return EXIT_OK
+        return
     if code:
         print(plain(f"training imports Python code that does not come with paratune: {', '.join(code)}"))  # noqa: T201
     command = f"paratune train {shlex.quote(str(config_file))}"
     print(plain(f"{folder}: {len(manifest.files)} files, hashes checked   train: {command}"))  # noqa: T201
-    return EXIT_OK
 
 
 def _refuse_code(values: Mapping[str, Any], file: Path, *, run_code: bool) -> list[str]:
-    """Return the options of a configuration that name Python code, which training would import.
-
-    Raises:
-        DataError: There are some, and --run-code was not given.
-    """
+    """Return the options that name Python code, which training would import; refuse them without --run-code."""
     code = imported_code(values)
     if code and not run_code:
-        message = (
-            f"{file}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
-            "Such code can do everything that you can do; if you trust it, add --run-code. Nothing was unpacked"
-        )
+        message = f"{file}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
+        message += "Such code can do everything that you can do; if you trust it, add --run-code. Nothing was unpacked"
         raise DataError(message, code="bundle.own_code", bundle=file, modules=code)
     return code

@@ -117,10 +117,8 @@ class _Trial:
         finding = StrategyDifference(strategy.name, section.kind, options, world_size, None, "cannot run")
         try:
             if getattr(section, "param_dtype", None) == "fp16":
-                message = (
-                    "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; "
-                    "certify param_dtype: bf16 instead, which uses the same code"
-                )
+                message = "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does "
+                message += "not; certify param_dtype: bf16 instead, which uses the same code"
                 raise ConfigError(message, code="certify.unsupported", key="strategy.param_dtype")
             part = _run(self.loaded, strategy, self.num_steps, self.scratch / folder)
         except Stopped:

@@ -22,7 +22,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
 from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import Display, print_json, print_result, print_table, stdout_for_results
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, LaunchError, coded, option_error, require_at_least
+from paratune.errors import CheckpointError, ConfigError, LaunchError, coded, option_error, require_at_least
 from paratune.records import MODEL_FOLDER, SUMMARY_FILE, file_sha256, predictions_file, read_json, read_run
 from paratune.records.own import TASK_FILE, admit_data, admit_model
 from paratune.records.run_folder import (
@@ -59,7 +59,7 @@ def compress(
     batch_size: int = 32,
     run_code: RunCode = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Make smaller forms of RUN, and measure each beside its model: size, speed, memory and scores.
 
     Each form is a run folder, RUN/compressed/FORM, for paratune report and compare. Finished forms are kept, so that an
@@ -108,7 +108,6 @@ def compress(
         print_json(found.as_dict(), indent=1)
     else:
         print_result(terminal_runs(found))
-    return EXIT_OK
 
 
 def read_forms(words: Sequence[str]) -> tuple[str, ...]:
@@ -121,7 +120,6 @@ def read_forms(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split(run: Path, wanted: str | None) -> str:
-    """Return the split that is scored."""
     if not Run(run).is_finished or not (run / MODEL_FOLDER).is_dir():
         message = f"{plain(run)} has no trained model: it is not finished, a probe, or a fitted baseline; finish it "
         message += "with paratune train --resume, or name another run"
@@ -131,10 +129,7 @@ def _split(run: Path, wanted: str | None) -> str:
 
 
 def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: bool) -> None:
-    """Make a form, unless it was made from these weights, and measure it in a separate process.
-
-    The process ends with this one.
-    """
+    """Make a form, unless it was made from these weights, and measure it in a separate process."""
     from paratune.compress.quantize import RECORD_FILE
     from paratune.processes.local import end_with_the_parent
 
@@ -165,10 +160,8 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
-        message = (
-            f"{settings.form} of {plain(run)} could not be measured (exit code {done.returncode}): "
-            f"{plain(lines[-1])}; repeat the command, finished forms are kept"
-        )
+        message = f"{settings.form} of {plain(run)} could not be measured (exit code {done.returncode}): "
+        message += f"{plain(lines[-1])}; repeat the command, finished forms are kept"
         raise LaunchError(message, code="compress.not_measured", form=settings.form, exit_code=done.returncode)
     if read_json(folder / SUMMARY_FILE)["inference"]["cpu_share"] < MIN_CPU_SHARE:
         message = "other programs used the processors while %s was measured: its times are too long"
@@ -188,7 +181,7 @@ def quantize(
     batch_size: BatchSize = 32,
     run_code: RunCode = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.
 
     Args:
@@ -209,7 +202,7 @@ def quantize(
         record = make_form(model, to, out, data=data, rows=rows, batch_size=batch_size, **columns)
     if json:
         print_json({"output": str(out), **record})
-        return EXIT_OK
+        return
     size, check = record["size"], record["check"]
     original = f"{format_share(size['share'])} of {format_bytes(size['original_float32_bytes'])}"
     lines = [
@@ -222,7 +215,6 @@ def quantize(
         lines.append(("same decisions", format_share(check["agreement"])))
     print_table(("", ""), lines)
     print(plain(out))  # noqa: T201
-    return EXIT_OK
 
 
 def make_form(
@@ -257,7 +249,6 @@ def make_form(
 
 
 def _file_of_run(trained: Any, model: str) -> str:
-    """Return the validation file of a run, else its training file."""
     if trained.run is None:
         message = f"{model} is not a run, whose files are known; name a file with --data"
         raise ConfigError(message, code="cli.option_missing", option="--data", target=model)

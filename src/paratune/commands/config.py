@@ -16,7 +16,7 @@ from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, 
 from paratune.config.own_code import imported_code
 from paratune.config.plain import yaml_lines
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError, DataError, Fault, ParatuneError
+from paratune.errors import ConfigError, DataError, Fault, ParatuneError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,16 +26,9 @@ if TYPE_CHECKING:
 config_app = App(name="config")
 _DEMO_MODEL = "demo:minilm"
 TaskKind = Literal[
-    "classification",
-    "embedding",
-    "mlm",
-    "multi_label",
-    "multiple_choice",
-    "ordinal",
-    "qa",
-    "regression",
+    "classification", "embedding", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression",
     "token_classification",
-]
+]  # fmt: skip
 _HUB_MODEL = "google-bert/bert-base-uncased"
 """Without --model: the model that comes with the extra `demo` where it is installed, else one of the hub."""
 _LARGEST_BATCH, _SMALLEST_BATCH = 32, 4
@@ -43,7 +36,7 @@ _LARGEST_BATCH, _SMALLEST_BATCH = 32, 4
 
 
 @config_app.command
-def show(config: Path, *, set_: Overrides = (), json: Json = False) -> int:
+def show(config: Path, *, set_: Overrides = (), json: Json = False) -> None:
     """Print the complete configuration of a run, with the origin of each value."""
     from paratune.config.load import load_config, show_text
 
@@ -54,16 +47,14 @@ def show(config: Path, *, set_: Overrides = (), json: Json = False) -> int:
         print(show_text(loaded), end="")  # noqa: T201
         for line in imported_code(loaded.values):
             print(plain(f"# training imports Python code that does not come with paratune: {line}"))  # noqa: T201
-    return EXIT_OK
 
 
 @config_app.command
-def schema(*, json: bool = True) -> int:
+def schema(*, json: bool = True) -> None:
     """Print the JSON schema of configuration files, for editors."""
     from paratune.config.options import json_schema
 
     print_json(json_schema(), indent=2)
-    return EXIT_OK
 
 
 @config_app.command
@@ -80,7 +71,7 @@ def init(
     model: str | None = None,
     run_code: bool = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.
 
     A comment gives the reason for each guess. Give an option to replace a guess.
@@ -97,24 +88,19 @@ def init(
     if train is None:
         message = "name the training data: paratune config init my.yaml --train reviews.csv"
         raise ConfigError(message, code="cli.argument_missing", option="--train")
-    sources = {"train": train, "validation": validation, "test": test}
+    given = {"train": train, "validation": validation, "test": test}
+    sources = {name: source for name, source in given.items() if source is not None}
     for source in sources.values() if run_code else ():
-        allow_source(source or "")
-    guess = _read_and_guess(
-        {name: source for name, source in sources.items() if source is not None},
-        {"text": text, "text_pair": text_pair, "label": label},
-        task,
-        model,
-    )
+        allow_source(source)
+    guess = _read_and_guess(sources, {"text": text, "text_pair": text_pair, "label": label}, task, model)
     content = _checked_text(guess, path)
     path.write_text(content, encoding="utf-8")
     if json:
         print_json({"path": str(path), "task": guess.kind, "config": guess.values, "reasons": guess.reasons})
-        return EXIT_OK
+        return
     lines = [f"{key} = {guess.values[key]}: {reason}" for key, reason in guess.reasons.items()]
     lines.append(f"written: {path}; look at the data: paratune data {path}; train: paratune train {path}")
     print("\n".join(map(plain, lines)))  # noqa: T201
-    return EXIT_OK
 
 
 def _read_and_guess(
@@ -176,11 +162,8 @@ def _checked_text(guess: "OptionGuess", path: Path) -> str:
     assert isinstance(tree.value, dict), tree.problems
     loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)
     if loaded is None or problems:
-        raise ConfigError(
-            "the given options are not a valid configuration",
-            code=problems[0].code,
-            faults=[Fault(problem.code, problem.message) for problem in problems],
-        )
+        faults = [Fault(problem.code, problem.message) for problem in problems]
+        raise ConfigError("the given options are not a valid configuration", code=problems[0].code, faults=faults)
     if guess.kind not in ("qa", "mlm"):  # their rows need the tokenizer
         load_samples(loaded.config.data, loaded.config.task)
     return content
@@ -224,7 +207,7 @@ def from_trainer(
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Convert a JSON file of Hugging Face TrainingArguments to a configuration, and name keys without an equivalent.
 
     Give task, data and model by options: the file does not have them. Missing ones are marked FILL IN.
@@ -267,7 +250,7 @@ def from_trainer(
         about = {"used": conversion.used, "ignored": conversion.ignored, "fill_in": blank, **lists}
         file_written = None if output is None else str(output)
         print_json({"config": conversion.values, "origin": conversion.comments, "output": file_written, **about})
-        return EXIT_OK
+        return
     if output is None:
         print(content, end="")  # noqa: T201
     lines = [f"{file}: {len(conversion.used)} keys became options: {', '.join(conversion.used) or 'none'}"]
@@ -280,4 +263,3 @@ def from_trainer(
     if output is not None:
         lines.append(f"written: {output}; check it, then: paratune data {output}")
     print("\n".join(map(plain, lines)), file=sys.stderr)  # noqa: T201 - stdout may be the file
-    return EXIT_OK

@@ -12,14 +12,14 @@ from rich.text import Text
 from paratune.base.text import plain, plain_lines
 from paratune.commands.options import Json
 from paratune.console import print_json, print_result
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, require_at_least
+from paratune.errors import CheckpointError, ConfigError, require_at_least
 
 StageName = Literal["index", "fetch", "extract", "clean", "sentences", "store"]
 _MAX_CHARACTERS = 1000
 """Characters of one text in a terminal."""
 
 
-def stats(path: Path, *, json: Json = False) -> int:
+def stats(path: Path, *, json: Json = False) -> None:
     """Show what each stage kept and dropped, and the languages, years, hosts and lengths of the kept texts.
 
     PATH is the configuration of a corpus, or its work folder.
@@ -32,9 +32,8 @@ def stats(path: Path, *, json: Json = False) -> int:
     figures = corpus_figures(work)
     if json:
         print_json(figures)
-        return EXIT_OK
+        return
     print_result(TerminalParts(list(corpus_tables(figures))))
-    return EXIT_OK
 
 
 def sample(
@@ -46,7 +45,7 @@ def sample(
     dropped: bool = False,
     reason: str | None = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Show random texts of a corpus, or random texts that a stage dropped, with the reasons.
 
     PATH is the configuration of a corpus, or its work folder.
@@ -73,7 +72,6 @@ def sample(
         print_result(Group(*(part for row in rows for part in _shown(row))), is_prose=True)
     else:
         print_result(Text("nothing found"))
-    return EXIT_OK
 
 
 def work_folder(path: Path) -> Path:
@@ -121,7 +119,7 @@ def corpus(
     site: Path | None = None,
     task_gib: int | None = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Build the corpus in CONFIG from a web archive, stage by stage.
 
     After a crash, repeat the command: finished work is kept. Dropped texts are kept with the reason. The files are the

@@ -105,10 +105,8 @@ class ShardExecutor:
                 with contextlib.suppress(Exception):
                     jobs.cancel([job])
         if left:
-            message = (
-                f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
-                f"{_last_error(logs)} (logs: {logs})"
-            )
+            message = f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
+            message += f"{_last_error(logs)} (logs: {logs})"
             raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
 
 

@@ -26,7 +26,7 @@ from paratune.corpus.sentences.ngram import clean_text_files
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import writing
 from paratune.corpus.stage import STAGE_FILE, Workers
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, DataError, coded, require_at_least
+from paratune.errors import CheckpointError, ConfigError, DataError, coded, require_at_least
 from paratune.reports.corpus import corpus_html, perplexity_page
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def build_corpus(
     tasks: int = 1,
     site: Path | None = None,
     memory_gib: int | None = None,
-) -> int:
+) -> None:
     """Run the unfinished stages, and return the exit code.
 
     Args:
@@ -99,14 +99,13 @@ def build_corpus(
         lock.release()
     if as_json:
         print_json(totals)
-        return EXIT_OK
+        return
     rows = []
     for name, counts in totals.items():
         dropped = dict(counts.get("read", {}).get("dropped", {})) | counts["dropped"]
         reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
         rows.append((name, counts["shards"], counts["kept"], reasons, work / STAGES[name][0]))
     print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))
-    return EXIT_OK
 
 
 def _lock(work: Path) -> FileLock:

@@ -22,10 +22,8 @@ KINDS = ("classification", "ordinal", "regression")
 def check_kind(task: Task) -> None:
     """Raise an error for a task that these figures do not cover."""
     if task.kind not in KINDS:
-        message = (
-            f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
-            f"{task.kind}; paratune data without --figures describes the data in words"
-        )
+        message = f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
+        message += f"{task.kind}; paratune data without --figures describes the data in words"
         raise ConfigError(message, code="task.unsupported", option="--figures", kind=task.kind)
 
 
@@ -37,10 +35,8 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
     def texts(name: str, option: str) -> list[str]:
         """Return the values of a column as texts; "" for missing values."""
         if name not in columns:
-            known = (
-                f"{did_you_mean(name, columns)}, which is not a column of the data ({', '.join(map(repr, columns))})"
-            )
-            message = f"data.figures.{option} names {name}{known}"
+            message = f"data.figures.{option} names {name}{did_you_mean(name, columns)}, which is not a column of the "
+            message += f"data ({', '.join(map(repr, columns))})"
             raise DataError(message, code="data.column_missing", key=f"data.figures.{option}", column=name)
         return ["" if value is None else str(value) for value in columns[name]]
 
@@ -48,10 +44,8 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
     if options.by is not None:
         groups = [value if value.strip() else "(empty)" for value in texts(options.by, "by")]
         if len(set(groups)) > MAX_GROUPS:
-            message = (
-                f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure can "
-                f"show {MAX_GROUPS}"
-            )
+            message = f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure "
+            message += f"can show {MAX_GROUPS}"
             raise DataError(message, code="data.too_many_groups", key="data.figures.by")
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
@@ -132,8 +126,5 @@ def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
 
     with tokenizing_of(config) as tokenizing:
         recipe, data = make_recipe(config.task), config.data.model_copy(update={"missing": "drop"})
-        return (
-            recipe,
-            recipe.load_splits(data, tokenizing) | load_extra_splits(recipe, data, tokenizing),
-            tokenizing.max_length,
-        )
+        splits = recipe.load_splits(data, tokenizing) | load_extra_splits(recipe, data, tokenizing)
+        return recipe, splits, tokenizing.max_length

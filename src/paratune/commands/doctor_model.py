@@ -95,7 +95,6 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
 
 
 def _code_findings(setup: QueuedRun, model: ModelOptions, about: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings about the content of config.json."""
     if "auto_map" in about and not setup.config.model.trust_remote_code:
         fact = f"{model.name} contains Python code, which does not run unless you allow it"
         why = "transformers has no such model. The code can do everything that you can do: read it first."

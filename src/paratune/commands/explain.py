@@ -17,7 +17,7 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import Display, print_json, print_result, print_table, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, option_error, require_at_least, require_installed
+from paratune.errors import ConfigError, DataError, option_error, require_at_least, require_installed
 
 _MAX_WORDS, _MAX_ESSAYS = 6, 20
 """Words of a row and essays of a file that are printed."""
@@ -39,7 +39,7 @@ def explain(
     device: Device = "auto",
     run_code: RunCode = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Show which words and sentences of rows drive the output of MODEL, and whether that holds.
 
     Args:
@@ -82,11 +82,10 @@ def explain(
     files = () if out is None else write_explanations(out, explained)
     if json:
         print_json(as_dict(explained) | {"files": [str(file) for file in files]}, indent=1)
-        return EXIT_OK
+        return
     show_explained(explained)
     if out is not None:
         print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
-    return EXIT_OK
 
 
 def parse_rows(text: str) -> list[int]:
@@ -142,7 +141,7 @@ def feedback(
     device: Device = "auto",
     run_code: RunCode = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Write feedback on the essays of a file: an interval for each score, and what the score rests on.
 
     Args:
@@ -158,12 +157,9 @@ def feedback(
     if not 0 < coverage < 1:
         raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.out_of_range")
     if (input is None) == (split is None):
-        raise ConfigError(
-            "name the essays with one of --input FILE and --split NAME, such as --split test",
-            code="cli.option_missing" if input is None else "cli.conflict",
-            option="--input",
-            options=("--input", "--split"),
-        )
+        message = "name the essays with one of --input FILE and --split NAME, such as --split test"
+        facts: dict[str, Any] = {"option": "--input", "options": ("--input", "--split")}
+        raise ConfigError(message, code="cli.option_missing" if input is None else "cli.conflict", **facts)
     set_up_process()
     check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
@@ -185,10 +181,9 @@ def feedback(
     files = write_feedback(out, result)
     if json:
         print_json(as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
-        return EXIT_OK
+        return
     show_feedback(result)
     print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
-    return EXIT_OK
 
 
 def show_feedback(result: Any) -> None:
@@ -196,10 +191,8 @@ def show_feedback(result: Any) -> None:
     from paratune.feedback.page import FOR_A_PERSON, coverage_sentence, essay_name, interval_text
 
     calibration = result.calibration
-    print_result(
-        f"intervals: score ± {calibration.half:.3g}, calibrated on {calibration.num_rows} validation rows for "
-        f"{calibration.level:.0%}. {coverage_sentence(calibration)}"
-    )
+    based = f"calibrated on {calibration.num_rows} validation rows for {calibration.level:.0%}"
+    print_result(f"intervals: score ± {calibration.half:.3g}, {based}. {coverage_sentence(calibration)}")
     rows = []
     for essay in result.essays[:_MAX_ESSAYS]:
         score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)

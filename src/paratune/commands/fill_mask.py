@@ -8,14 +8,14 @@ from paratune.api.process import set_up_process
 from paratune.base.text import plain
 from paratune.commands.options import Device, Json, RunCode, require_some
 from paratune.console import print_json, print_table, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, option_error
+from paratune.errors import ConfigError, DataError, option_error
 
 _BATCH_SIZE = 8
 
 
 def fill_mask(
     model: str, *texts: str, top_k: int = 5, device: Device = "auto", run_code: RunCode = False, json: Json = False
-) -> int:
+) -> None:
     """Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.
 
     MODEL is a run, a model folder or a hub name. Write the mask as the model does: [MASK] or <mask>.
@@ -31,7 +31,7 @@ def fill_mask(
     filled = list(zip(texts, guesses, strict=True))
     if json:
         print_json({"model": model, "texts": [{"text": text, "masks": masks} for text, masks in filled]})
-        return EXIT_OK
+        return
     for text, masks in filled:
         print(plain(text))  # noqa: T201
         # A row for each rank, and a word and its probability for each mask.
@@ -40,7 +40,6 @@ def fill_mask(
         ranks = zip(*masks, strict=True)
         rows = ([cell for guess in rank for cell in (guess["token"], f"{guess['probability']:.4f}")] for rank in ranks)
         print_table(headings, rows, right=("probability",))
-    return EXIT_OK
 
 
 def fill_masks(trained: Any, texts: Sequence[str], top_k: int) -> list[list[list[dict[str, Any]]]]:
@@ -68,10 +67,8 @@ def fill_masks(trained: Any, texts: Sequence[str], top_k: int) -> list[list[list
     split = trained.read("texts", pa.table({"text": list(texts)}), require_labels=False, is_cached=False)
     if split.num_rows < len(texts):
         row = min(set(range(len(texts))) - set(split.samples.rows.tolist()))
-        message = (
-            f"text {row + 1}, {texts[row]!r}, needs {trained.tokenizer.mask_token} in place of each missing word, "
-            f"within the first {trained.max_length} tokens, the maximum of this model"
-        )
+        message = f"text {row + 1}, {texts[row]!r}, needs {trained.tokenizer.mask_token} in place of each missing "
+        message += f"word, within the first {trained.max_length} tokens, the maximum of this model"
         raise DataError(message, code="data.no_mask", number=row + 1)
     outputs = trained.apply(split, _BATCH_SIZE, lambda done, total: None).outputs
     columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)

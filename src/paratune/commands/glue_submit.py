@@ -5,10 +5,10 @@ from pathlib import Path
 from paratune.base.text import plain
 from paratune.commands.options import Json, check_output, require_some
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import ConfigError, DataError
 
 
-def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool = False, json: Json = False) -> int:
+def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool = False, json: Json = False) -> None:
     """Write predictions of GLUE's test sets in the format of its site.
 
     RUNS are runs of GLUE tasks with the test sets in data.predict.
@@ -36,14 +36,12 @@ def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool 
         if (num_rows := text.count("\n") - 1) != TABLES[name].num_rows and not any_size
     ]
     if errors:
-        raise DataError(
-            "\n  ".join([f"{out} was not written: GLUE's site would reject it", *errors]), code="submission.incomplete"
-        )
+        message = "\n  ".join([f"{out} was not written: GLUE's site would reject it", *errors])
+        raise DataError(message, code="submission.incomplete")
     write_tables(out, texts)
     missing = [name for name in TABLES if name not in texts]
     if json:
         print_json({"archive": str(out), "tables": list(texts), "missing": missing})
-        return EXIT_OK
+        return
     absent = f"; without {', '.join(missing)}" if missing else ""
     print(plain(f"{out}: {', '.join(texts)}{absent}"))  # noqa: T201
-    return EXIT_OK

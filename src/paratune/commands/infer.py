@@ -16,7 +16,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.commands.options import BatchSize, Device, Json, PairColumn, RunCode, TextColumn, check_output, command
 from paratune.console import print_json, print_result, print_table
-from paratune.errors import EXIT_OK, option_error
+from paratune.errors import option_error
 from paratune.records import write_json
 from paratune.records.scores import Confusion, read_confusion
 
@@ -29,19 +29,18 @@ _MIN_NAME_WIDTH = 12
 _MAX_CONFUSIONS = 20
 
 
-def _show_evaluation(evaluation: EvaluationResult, as_json: bool) -> int:
+def _show_evaluation(evaluation: EvaluationResult, as_json: bool) -> None:
     values = evaluation.values
     if as_json:
         print_json(values)
-        return EXIT_OK
+        return
     if "scores" not in values:  # of saved predictions
         for split, columns in evaluation.slices.items():
             show_slices(evaluation.task, columns, split=split)
-        return EXIT_OK
+        return
     show(values)
     if evaluation.slices:
         show_slices(evaluation.task, evaluation.slices)
-    return EXIT_OK
 
 
 evaluate = command(evaluate_model, _show_evaluation)
@@ -128,7 +127,7 @@ def predict(
     overwrite: bool = False,
     run_code: RunCode = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.
 
     Args:
@@ -159,10 +158,9 @@ def predict(
     if json:
         counts = {"num_rows": num_rows, "num_predicted": split.num_rows, "rows_without_prediction": without}
         print_json({"output": str(output), "share_unknown_tokens": split.store.share_unknown, **counts})
-        return EXIT_OK
+        return
     print(plain(f"{split.num_rows} of {num_rows} rows predicted: {output}"))  # noqa: T201
     if without:
         # Rows may also miss a mask to fill in.
         missing = " or ".join(sorted({"text", *split.num_dropped}, reverse=True))
         print(f"{len(without)} without a {missing} and without a prediction: {first_rows(without)}")  # noqa: T201
-    return EXIT_OK

@@ -16,7 +16,7 @@ NUM_ENDED_SHOWN = 20
 """Number of the latest ended jobs that are shown."""
 
 
-def jobs(*paths: Path, json: Json = False) -> int:
+def jobs(*paths: Path, json: Json = False) -> None:
     """Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/."""
     from paratune.cluster import jobs as cluster_jobs  # --help needs no pydantic
 
@@ -25,7 +25,7 @@ def jobs(*paths: Path, json: Json = False) -> int:
     statuses = [cluster_jobs.status(job, queued) for job in submitted]
     if json:
         print_json([cluster_jobs.as_dict(status) for status in statuses], indent=1)
-        return EXIT_OK
+        return
     first_shown = len(statuses) - NUM_ENDED_SHOWN
     rows = []
     for number, status in enumerate(statuses):
@@ -40,15 +40,12 @@ def jobs(*paths: Path, json: Json = False) -> int:
         rows.append((job.job, job.name, states + reason, status.nodes, status.elapsed, num_requeued, folder))
     if not rows:
         print("no submitted jobs here; submit one: paratune launch CONFIG --site SITE.yaml", file=sys.stderr)  # noqa: T201
-        return EXIT_OK
+        return
     print_table(("job", "name", "state", "nodes", "time", "queued again", "folder"), rows)
     if stalled := [status.submitted.job for status in statuses if cluster_jobs.NO_PROGRESS in status.states]:
-        print_warning(
-            f"{' '.join(stalled)}: not queued again, because a run made no checkpoint in the time of its job; set a "
-            "longer time: in the site file, or save more often (checkpoint.every), and submit again",
-            "slurm.no_progress",
-        )
-    return EXIT_OK
+        message = f"{' '.join(stalled)}: not queued again, because a run made no checkpoint in the time of its job; "
+        message += "set a longer time: in the site file, or save more often (checkpoint.every), and submit again"
+        print_warning(message, "slurm.no_progress")
 
 
 def toy_cluster(

@@ -47,7 +47,7 @@ def launch(
     from paratune.cluster.jobs import check_job_id
     from paratune.cluster.script import script_text
     from paratune.cluster.site import read_site, with_size
-    from paratune.commands.launch_jobs import array_jobs, check_known, run_jobs, submit_jobs, wait_for_jobs
+    from paratune.commands.launch_jobs import array_jobs, run_jobs, submit_jobs, wait_for_jobs
 
     require_at_least("--nodes", nodes)
     require_at_least("--gpus-per-node", gpus_per_node, 0)
@@ -73,7 +73,6 @@ def launch(
             for job, _ in () if json else jobs:
                 print(script_text(job), end="")  # noqa: T201
             return EXIT_OK
-        check_known(after)
         submitted = submit_jobs(jobs, site, after)
     if not wait:
         if json:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paratune.api.sweep import prepare, steps_to_list
 from paratune.base.text import plain
@@ -31,17 +32,6 @@ SCRIPT = "job.sh"
 CONFIG = "config.yaml"
 LOCK = ".launch.lock"
 TAIL_LINES = 30
-
-
-def check_known(after: Sequence[str]) -> None:
-    """Raise a `LaunchError` for a job that is unknown to Slurm, which would treat it as one that succeeded."""
-    for job_id in after:
-        if not controller_facts(job_id):
-            message = (
-                f"--after {job_id}: Slurm does not know this job (any more) and would start the new one at once; leave "
-                "out --after if that is right (paratune jobs shows how jobs ended)"
-            )
-            raise LaunchError(message, code="slurm.unknown_job", option="--after")
 
 
 def run_jobs(
@@ -84,11 +74,7 @@ def run_jobs(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let other launches of a run wait until this one is submitted, and Slurm can report its job.
-
-    Raises:
-        CheckpointError: The folder cannot be written.
-    """
+    """Let other launches of a run wait until this one is submitted, and Slurm can report its job."""
     _write(folder / LOCK, "")
     with (folder / LOCK).open() as file:
         with suppress(OSError):  # a file system without locks
@@ -106,10 +92,8 @@ def _queued(folder: Path, after: Sequence[str] = ()) -> list[str]:
 def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
     """Raise a `LaunchError` if a job of this run is in the queue and not in `after`: the run would be in use."""
     for job in _queued(folder, after):
-        message = (
-            f"job {job} of this run is in the queue; scancel {job} removes it, and with --after {job} the new job "
-            "starts after its success"
-        )
+        message = f"job {job} of this run is in the queue; scancel {job} removes it, and with --after {job} the new "
+        message += "job starts after its success"
         raise LaunchError(message, code="slurm.already_queued", job=job)
 
 
@@ -141,12 +125,9 @@ def array_jobs(
     elif not dry_run:
         numbers = " ".join(_queued(matrix.folder))
         if numbers:  # they may contain the same runs
-            print_warning(
-                f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, and the "
-                "second job ends with an error if the first one still trains it; scancel "
-                f"{numbers} removes them",
-                "slurm.runs_queued",
-            )
+            message = f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, "
+            message += "and the second job ends with an error if the first one still trains it; scancel "
+            print_warning(f"{message}{numbers} removes them", "slurm.runs_queued")
     by_size: dict[tuple[int, int], list[Cell]] = {}
     for cell in todo:
         by_size.setdefault((cell.record.num_processes, cell.record.num_nodes or 0), []).append(cell)
@@ -163,21 +144,14 @@ def array_jobs(
 
 
 def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site:
-    """Return the site with the nodes and processes of a run of a matrix.
-
-    Args:
-        num_nodes: Nodes in the matrix. 0: those of the site if more than 1, otherwise as few as possible.
-
-    Raises:
-        ConfigError: The nodes cannot have the same number of processes, or a node has too few.
-    """
+    """Return the site with the nodes and processes of a run of a matrix; `num_nodes` is 0 where the matrix has none."""
     limit = processes_per_node(site)
     num_nodes = num_nodes or (site.nodes if site.nodes > 1 else -(-num_processes // limit))
     per_node, rest = divmod(num_processes, num_nodes)
     if rest or per_node > limit:
         message = f"{name} needs {num_processes} processes on {num_nodes} nodes, and a node of the site has {limit}: "
         message += f"nproc may be a multiple of {num_nodes}, up to {num_nodes * limit}; --nodes or the matrix (nodes:) "
-        facts = {"num_processes": num_processes, "num_nodes": num_nodes, "limit": limit}
+        facts: dict[str, Any] = {"num_processes": num_processes, "num_nodes": num_nodes, "limit": limit}
         raise ConfigError(f"{message}changes them", code="site.too_small", name=name, **facts)
     gpus = per_node if site.gpus_per_node else 0
     update = {"nodes": num_nodes, "gpus_per_node": gpus, "processes_per_node": None if gpus else per_node}
@@ -197,7 +171,15 @@ def submit_jobs(
     """Submit jobs; with a limit of jobs at the same time, each array starts when those before it have ended.
 
     Slurm limits the jobs of one array only.
+
+    Raises:
+        LaunchError: A job in `after` is unknown to Slurm, which would treat it as one that succeeded.
     """
+    for job_id in after:
+        if not controller_facts(job_id):
+            message = f"--after {job_id}: Slurm does not know this job (any more) and would start the new one at once; "
+            message += "leave out --after if that is right (paratune jobs shows how jobs ended)"
+            raise LaunchError(message, code="slurm.unknown_job", option="--after")
     all_submitted: list[jobs.Submitted] = []
     for job, folder in batch_jobs:
         before: list[str] = []
@@ -252,7 +234,6 @@ def wait_for_jobs(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
 
 
 def _print_tail(status: jobs.Status) -> None:
-    """Print the last lines of the output of a failed run."""
     submitted = status.submitted
     for run in submitted.run_ids:
         if jobs.recorded_exit(submitted, run) == "0":

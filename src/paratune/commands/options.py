@@ -30,18 +30,18 @@ _TYPES: dict[str, Any] = {
 """Types of options by the name of an argument of a public function that takes more types than a command line has."""
 
 
-def command(function: Callable[..., Any], show: Callable[[Any, bool], int]) -> Callable[..., int]:
+def command(function: Callable[..., Any], show: Callable[[Any, bool], int | None]) -> Callable[..., int | None]:
     """Return the command of a public function: its arguments are the options, its docstring is the help.
 
     Args:
         function: Its first argument is positional, the others have names.
-        show: Prints the result of the function, as JSON where its second argument is true, and returns the exit code.
+        show: Prints the result of the function, as JSON where its second argument is true; returns the exit code.
     """
 
     # Without `process_as_before`: a process ends after its command, and JSON has the warnings of its log.
     work = getattr(function, "__wrapped__", function)
 
-    def run(*arguments: Any, json: bool = False, **options: Any) -> int:
+    def run(*arguments: Any, json: bool = False, **options: Any) -> int | None:
         return show(work(*arguments, **options), json)
 
     about, _, entries = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")

@@ -20,7 +20,7 @@ from paratune.commands.options import (
     require_some,
 )
 from paratune.console import print_json, print_table, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, option_error, require_at_least
+from paratune.errors import ConfigError, option_error, require_at_least
 from paratune.records import file_sha256, write_json
 
 
@@ -39,7 +39,7 @@ def pseudo_label(
     overwrite: bool = False,
     run_code: RunCode = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.
 
     Several models must predict the same class, and their mean probability is the confidence. For numbers several models
@@ -90,11 +90,10 @@ def pseudo_label(
     write_json(record_path, record)
     if json:
         print_json(record)
-        return EXIT_OK
+        return
     lines = {"rows": record["input"]["num_rows"]}
     lines |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
     lines |= {f"    {name}": count for name, count in record.get("classes", {}).items()}
     print_table(("", ""), ((name, format_number(count)) for name, count in lines.items()), right=(1,))
     print(plain(output))  # noqa: T201
     print(plain(record_path))  # noqa: T201
-    return EXIT_OK

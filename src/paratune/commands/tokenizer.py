@@ -10,7 +10,7 @@ from paratune.api.process import set_up_process
 from paratune.commands.options import Json, require_some
 from paratune.console import outlive_readers, print_json, print_result, stdout_for_results
 from paratune.corpus.tokenizer import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
-from paratune.errors import EXIT_OK, ConfigError, os_error_as
+from paratune.errors import ConfigError, os_error_as
 
 tokenizer_app = App(name="tokenizer")
 
@@ -26,7 +26,7 @@ def tokenizer_train(
     max_length: int = 512,
     overwrite: bool = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Train a tokenizer on the files TEXTS, and write it as a plain Hugging Face folder.
 
     Args:
@@ -60,12 +60,11 @@ def tokenizer_train(
         save_tokenizer(tokenizer, recipe, output, record, overwrite=overwrite)
     if json:
         print_json({"folder": str(output), **record})
-        return EXIT_OK
+        return
     size = record["vocab_size"]
     less = "" if size == recipe.vocab_size else f" of the {recipe.vocab_size} requested: the texts do not yield more"
     read = f"of {counted.num_texts} texts, {counted.num_characters} characters"
     print_result(f"{output}: {recipe.kind}, {size} entries{less}; {read}")
-    return EXIT_OK
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
@@ -75,9 +74,8 @@ def _check_output(output: Path, overwrite: bool) -> None:
             output.parent.mkdir(parents=True, exist_ok=True)
         return
     if not overwrite:
-        raise ConfigError(
-            f"{output} exists; choose another --output, or use --overwrite", code="output.exists", path=output
-        )
+        message = f"{output} exists; choose another --output, or use --overwrite"
+        raise ConfigError(message, code="output.exists", path=output)
     if not (output / RECORD_FILE).is_file():
         message = f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
         raise ConfigError(message, code="output.foreign", path=output)

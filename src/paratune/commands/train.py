@@ -53,7 +53,7 @@ def train(
     if nproc > 1 and place.world_size > 1 and not is_child:
         program = "srun" if launcher() == "srun" else "torchrun"
         message = f"--nproc {nproc} in a process that {program} started (WORLD_SIZE={place.world_size}); leave out "
-        facts = {"option": "--nproc", "value": nproc, "world_size": place.world_size}
+        facts: dict[str, Any] = {"option": "--nproc", "value": nproc, "world_size": place.world_size}
         raise LaunchError(f"{message}--nproc or {program}", code="launch.started_twice", **facts)
     if reason := idle_tasks_warning(nproc):
         print_warning(reason, "launch.idle_tasks")

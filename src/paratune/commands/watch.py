@@ -12,7 +12,7 @@ from rich.live import Live
 
 from paratune.commands.options import Json
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError
+from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
     from paratune.watch.board import Board, BoardView
@@ -24,7 +24,7 @@ PAUSE_FACTOR = 4
 """The pause after an update is at least this many times its duration, which limits the load of a slow disk."""
 
 
-def watch(*paths: Path, once: bool = False, json: Json = False) -> int:
+def watch(*paths: Path, once: bool = False, json: Json = False) -> None:
     """Show the progress, loss, speed, memory and remaining time of runs and matrices.
 
     PATHS are runs, matrices or folders of them; default: the running ones below runs/. Only records are read.
@@ -41,13 +41,12 @@ def watch(*paths: Path, once: bool = False, json: Json = False) -> int:
     board = Board(paths or [DEFAULT_FOLDER])
     if json:
         print_json(asdict(board.look()), indent=1)
-        return EXIT_OK
+        return
     console = Console()
     if once or not console.is_terminal or console.is_dumb_terminal:
         console.print(Screen(board.look()))
-        return EXIT_OK
+        return
     _live(board, console)
-    return EXIT_OK
 
 
 def _live(board: "Board", console: Console) -> None:

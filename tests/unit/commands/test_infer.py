@@ -15,7 +15,6 @@ from paratune.api.predict import _at_rows
 from paratune.commands import infer
 from paratune.commands.infer import evaluate as run_evaluate
 from paratune.commands.infer import predict as run_predict
-from paratune.errors import EXIT_OK
 from paratune.infer.trained import TrainedModel
 from paratune.models.save import SentenceModules, write_modules
 from paratune.records.own import TASK_FILE
@@ -60,19 +59,17 @@ def write(path: Path, header: tuple[str, ...] = ("text", "label"), rows: list[tu
     return str(path)
 
 
-def evaluate(model: str, data: str, *, as_json: bool = False) -> int:
-    return run_evaluate(model, data=data, batch_size=2, device="cpu", json=as_json)
+def evaluate(model: str, data: str, *, as_json: bool = False) -> None:
+    run_evaluate(model, data=data, batch_size=2, device="cpu", json=as_json)
 
 
-def predict(model: str, source: str, output: Path, *, overwrite: bool = False, batch_size: int = 2) -> int:
-    return run_predict(
-        model, input=source, output=output, batch_size=batch_size, device="cpu", overwrite=overwrite, json=True
-    )
+def predict(model: str, source: str, output: Path, *, overwrite: bool = False, batch_size: int = 2) -> None:
+    run_predict(model, input=source, output=output, batch_size=batch_size, device="cpu", overwrite=overwrite, json=True)
 
 
 def test_dropped_rows_are_shown_by_reason(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     # No column id either: that of the training names rows in its record, and is nothing to ask of other files.
-    assert evaluate(model, write(tmp_path / "data.csv")) == EXIT_OK
+    evaluate(model, write(tmp_path / "data.csv"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["samples", "2"] in lines
     assert [line for line in lines if line[:2] == ["left", "out"]] == [
@@ -90,7 +87,7 @@ def unnamed(tmp_path: Path) -> str:
 
 def scores_of(model: str, data: str, capsys: pytest.CaptureFixture[str], *labels: str) -> dict[str, Any]:
     named = {"text": "text", "label": "label"}
-    assert run_evaluate(model, data=data, labels=labels, device="cpu", json=True, **named) == EXIT_OK
+    run_evaluate(model, data=data, labels=labels, device="cpu", json=True, **named)
     return json.loads(capsys.readouterr().out)
 
 
@@ -212,7 +209,7 @@ def test_predict_needs_no_id_and_reads_the_file_once(
 
     monkeypatch.setattr(read, "_read_file", count)
     output = tmp_path / "out.csv"
-    assert predict(model, write(tmp_path / "in.csv"), output) == EXIT_OK
+    predict(model, write(tmp_path / "in.csv"), output)
     message = {"output": str(output), "num_rows": 5, "num_predicted": 3, "share_unknown_tokens": 0.0}
     message |= {"rows_without_prediction": [2, 4]}
     assert json.loads(capsys.readouterr().out) == message
@@ -227,7 +224,7 @@ def test_predict_needs_no_id_and_reads_the_file_once(
 @pytest.mark.parametrize("name", ["id", "row"])
 def test_rows_with_an_id_are_not_numbered(model: str, tmp_path: Path, name: str):
     source = write(tmp_path / "in.csv", ("text", name), [("good", "seven"), ("bad", "eight")])
-    assert predict(model, source, tmp_path / "out.csv") == EXIT_OK
+    predict(model, source, tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:3] == ["text", name, "prediction"]
@@ -278,8 +275,8 @@ def test_the_check_of_the_output_leaves_no_file(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def _predict(output: Path, *, overwrite: bool = False) -> int:
-    return run_predict("no-model", input="no-file", output=output, batch_size=8, device="cpu", overwrite=overwrite)
+def _predict(output: Path, *, overwrite: bool = False) -> None:
+    run_predict("no-model", input="no-file", output=output, batch_size=8, device="cpu", overwrite=overwrite)
 
 
 def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path):
@@ -309,9 +306,9 @@ def test_predictions_are_in_the_rows_of_their_texts():
     assert _at_rows(["b", "a"], np.array([1, 0]), 2).to_pylist() == ["a", "b"]
 
 
-def sliced(model: str, data: str | None, *by: str, as_json: bool = True) -> int:
+def sliced(model: str, data: str | None, *by: str, as_json: bool = True) -> None:
     options: dict[str, Any] = {} if data is None else {"batch_size": 2, "device": "cpu"}
-    return run_evaluate(model, data=data, json=as_json, by=by, **options)
+    run_evaluate(model, data=data, json=as_json, by=by, **options)
 
 
 def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -321,7 +318,7 @@ def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
         ("text", "label", "topic"),
         [(*row, topic) for row, topic in zip(rows, "xyzx", strict=True)],
     )
-    assert sliced(model, data, "topic", "label", "length", "topic") == EXIT_OK
+    sliced(model, data, "topic", "label", "length", "topic")
     result = json.loads(capsys.readouterr().out)["slices"]
     # Of the rows that were kept: z stands beside no text.
     counts = {name: [(item["value"], item["num_rows"]) for item in slices] for name, slices in result.items()}
@@ -360,7 +357,7 @@ def test_slices_of_saved_predictions(model: str, tmp_path: Path, capsys: pytest.
     (run / "summary.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.5}}}))
     columns = {"label": [NAMES[0], NAMES[1]], "prediction": [NAMES[0], NAMES[0]]}
     write_predictions(run, "test", rows=np.asarray([1, 2]), ids=None, columns=columns)
-    assert sliced(str(run), None, "topic", "length") == EXIT_OK
+    sliced(str(run), None, "topic", "length")
     result = json.loads(capsys.readouterr().out)["slices"]["test"]
     assert [(item["value"], item["scores"]["accuracy"]["value"]) for item in result["topic"]] == [
         ("x", 0.0),

@@ -57,7 +57,7 @@ def label(targets, texts, output, threshold=0.5001, **options):
 
 def test_the_output_is_what_a_training_reads_and_the_record_counts_every_row(tmp_path, texts, capsys):
     output = tmp_path / "made.csv"
-    assert label([model(tmp_path / "a")], texts, output) == 0
+    label([model(tmp_path / "a")], texts, output)
     made = read_table(str(output))
     assert made.column_names == ["review", "uid", "sentiment", "pseudo", "confidence", "source_row"]
     assert made["source_row"].to_pylist() == ["0", "1", "4"]

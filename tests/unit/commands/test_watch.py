@@ -26,8 +26,8 @@ from paratune.errors import EXIT_OK
 CODE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from paratune.cli import main; main()"
 
 
-def watch(*paths: Path, once: bool = True, as_json: bool = False) -> int:
-    return run_watch(*paths, once=once, json=as_json)
+def watch(*paths: Path, once: bool = True, as_json: bool = False) -> None:
+    run_watch(*paths, once=once, json=as_json)
 
 
 def fresh(folder: Path) -> Path:
@@ -38,13 +38,13 @@ def fresh(folder: Path) -> Path:
 
 def test_once_prints_one_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with held(fresh(tmp_path / "r")):
-        assert watch(tmp_path) == EXIT_OK
+        watch(tmp_path)
     assert "step 11 of 100 (11.0%)" in capsys.readouterr().out
 
 
 def test_without_a_terminal_watch_prints_one_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with held(fresh(tmp_path / "r")):
-        assert watch(tmp_path / "r", once=False) == EXIT_OK
+        watch(tmp_path / "r", once=False)
     out = capsys.readouterr().out
     assert "training" in out
     assert "\x1b" not in out
@@ -53,7 +53,7 @@ def test_without_a_terminal_watch_prints_one_view(tmp_path: Path, capsys: pytest
 def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     finish(tmp_path / "done")
     with held(fresh(tmp_path / "r")):
-        assert watch(tmp_path, as_json=True) == EXIT_OK
+        watch(tmp_path, as_json=True)
     result = json.loads(capsys.readouterr().out)
     assert (result["runs"][0]["state"], result["others"]) == ("training", {"finished": 1})
 

@@ -158,7 +158,7 @@ def test_there_must_be_something(tmp_path):
 
 
 def test_the_commands_print_words_and_json(work, capsys):
-    assert corpus.stats(work, json=True) == 0
+    corpus.stats(work, json=True)
     assert json.loads(capsys.readouterr().out)["documents"]["num"] == 6
     corpus.stats(work)
     text = capsys.readouterr().out

@@ -13,7 +13,6 @@ from pyarrow import parquet
 from raised import raises_code
 
 from paratune.commands import explain as command
-from paratune.errors import EXIT_OK
 from paratune.explain.rows import CharRange
 from paratune.feedback.feedback import (
     EssayFeedback,
@@ -66,8 +65,8 @@ def essays(folder: Path, *texts: str) -> str:
     return str(path)
 
 
-def run(folder: Path, data: str, out: Path, **options: Any) -> int:
-    return command.feedback(str(folder), input=data, out=out, device="cpu", **options)
+def run(folder: Path, data: str, out: Path, **options: Any) -> None:
+    command.feedback(str(folder), input=data, out=out, device="cpu", **options)
 
 
 @pytest.mark.parametrize("kind", ["regression", "ordinal"])
@@ -105,7 +104,7 @@ def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
     data.write_text(
         "".join(json.dumps(dict(zip(("Task", "Question", "Essay"), row, strict=True))) + "\n" for row in rows)
     )
-    assert run(folder, str(data), out) == EXIT_OK
+    run(folder, str(data), out)
     written = json.loads((out / "report.json").read_text())["essays"]
     assert [found["row"] for found in written] == [0, 2]
     assert [essay[part["start"] : part["end"]] for part in written[0]["parts"]] == ["It is.", "A film."]
@@ -157,7 +156,7 @@ def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_p
 def test_pages_of_essays_and_of_the_class(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]):
     folder, out = save_run(tmp_path / "run", kind), tmp_path / "out"
     text = ESSAY + " <b>x</b>"
-    assert run(folder, essays(tmp_path, text, "good"), out, coverage=0.8) == EXIT_OK
+    run(folder, essays(tmp_path, text, "good"), out, coverage=0.8)
     assert str(out / "index.html") in capsys.readouterr().out
     assert {path.name for path in (out / "essays").iterdir()} == {"row-0.html", "row-1.html"}
     assert "<b>x" not in (out / "essays" / "row-0.html").read_text()
@@ -173,7 +172,7 @@ def test_pages_of_essays_and_of_the_class(tmp_path: Path, kind: str, capsys: pyt
 
 def test_a_run_without_test_set(tmp_path: Path):
     folder = save_run(tmp_path / "run", splits=("validation",))
-    assert run(folder, essays(tmp_path, ESSAY), tmp_path / "out") == EXIT_OK
+    run(folder, essays(tmp_path, ESSAY), tmp_path / "out")
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert (written["coverage"], written["not_better"]) == (None, None)
 
@@ -184,7 +183,7 @@ def test_all_essays_of_a_model_that_is_not_better_are_for_a_person(tmp_path: Pat
     known = json.loads((folder / "model" / TASK_FILE).read_text())
     worse = {"predicts": "training mean", "split": "test", "metric": "rmse", "model": 1.25, "constant": 1.125}
     (folder / "model" / TASK_FILE).write_text(json.dumps(known | {CONSTANT: worse}))
-    assert run(folder, essays(tmp_path, ESSAY, "good"), tmp_path / "out") == EXIT_OK
+    run(folder, essays(tmp_path, ESSAY, "good"), tmp_path / "out")
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [essay["for_a_person"] for essay in written["essays"]] == [True, True]
     assert written["not_better"] == worse
@@ -240,7 +239,7 @@ def test_the_essays_of_a_split(tmp_path: Path):
     (folder / "train.csv").write_text("\n".join(lines) + "\n")
     table = parquet.read_table(folder / predictions_file("test")).slice(0, 2).drop_columns("index")
     parquet.write_table(table.append_column("index", pa.array([7, 3])), folder / predictions_file("test"))
-    assert command.feedback(str(folder), split="test", out=tmp_path / "out", device="cpu") == EXIT_OK
+    command.feedback(str(folder), split="test", out=tmp_path / "out", device="cpu")
     pages = [(tmp_path / "out" / "essays" / f"row-{row}.html").read_text() for row in (0, 1)]
     assert [f"essay {'one ' * number}bad" in page for number, page in zip((7, 3), pages, strict=True)] == [True, True]
     with raises_code("run.no_predictions", "dev", split="dev"):
