@@ -52,9 +52,8 @@ def _batch(found: Contradictions) -> None:
     elif batch.per_device is not None:
         found.exclusive(*sizes)
     else:
-        found.unused(
-            "batch.grad_accum_steps", "with batch.global, from which it follows; see batch.micro_batch_size", *sizes
-        )
+        wanted = "with batch.global, from which it follows; see batch.micro_batch_size"
+        found.unused("batch.grad_accum_steps", wanted, *sizes)
         if isinstance(batch.micro_batch_size, int) and batch.micro_batch_size > batch.global_:
             above = f"above batch.global: {batch.global_}"
             found.no_effect("batch.micro_batch_size", batch.micro_batch_size, above, *sizes)
@@ -63,21 +62,15 @@ def _batch(found: Contradictions) -> None:
 def _when(found: Contradictions) -> None:
     config = found.config
     for name, section in (("evaluate", config.evaluate), ("checkpoint", config.checkpoint)):
-        every, steps = f"{name}.every", f"{name}.steps"
+        every, key, last = f"{name}.every", f"{name}.steps", config.train.max_steps
         if section.every == "steps" and section.steps is None:
-            found.add(f"{steps} is required with {every}: steps", every, steps, code="config.required")
-        if (
-            section.steps
-            and config.train.max_steps
-            and section.every == "steps"
-            and section.steps > config.train.max_steps
-        ):
-            message = f"{steps} is {section.steps}, more than train.max_steps: {config.train.max_steps}"
-            found.add(f"{message}; it would never be due", steps, "train.max_steps", code="config.never_due")
+            found.add(f"{key} is required with {every}: steps", every, key, code="config.required")
+        elif section.every == "steps" and section.steps and last and section.steps > last:
+            message = f"{key} is {section.steps}, more than train.max_steps: {last}; it would never be due"
+            found.add(message, key, "train.max_steps", code="config.never_due")
 
 
 def _choosing(found: Contradictions) -> None:
-    """Check the options that select the best model and stop early."""
     config, evaluate = found.config, found.config.evaluate
     if evaluate.best is None and evaluate.patience is not None:
         message = f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that must improve"
@@ -118,8 +111,7 @@ def _metrics(found: Contradictions) -> None:
         found.only_for(ONE_ANSWER, METRICS_KEY, "own metrics")
     for name, count in Counter(metric.name for metric in metrics).items():
         if count > 1:
-            message = f"{METRICS_KEY}: {name} is the name of {count} metrics; give each another name"
-            found.add(message, METRICS_KEY)
+            found.add(f"{METRICS_KEY}: {name} is the name of {count} metrics; give each another name", METRICS_KEY)
     for number, metric in enumerate(metrics):
         _metric(found, f"{METRICS_KEY}[{number}]", metric)
 

@@ -46,12 +46,9 @@ def _columns(found: Contradictions) -> None:
     task, columns = found.config.task, found.config.data.columns
     keys, why = _UNUSED_IN.get(task.kind, ((), ""))
     found.unused(keys, f"with task.kind: {task.kind}, {why}", "task.kind")
-    if (
-        task.kind in ("token_classification", "multiple_choice", "embedding")
-        and "label" in found.config.evaluate.slices
-    ):
-        wanted = f"in {task.kind}, where a row has no class"
-        found.no_effect("evaluate.slices", "label", wanted, "task.kind")
+    has_class = task.kind not in ("token_classification", "multiple_choice", "embedding")
+    if not has_class and "label" in found.config.evaluate.slices:
+        found.no_effect("evaluate.slices", "label", f"in {task.kind}, where a row has no class", "task.kind")
     if isinstance(task, QuestionAnsweringTask):
         _stride(found, "task.stride", task.stride)
     if isinstance(task, OwnTask) and len(set(task.scores)) < len(task.scores):
@@ -134,7 +131,6 @@ def _text_windows(found: Contradictions) -> None:
 
 
 def _class_loss(found: Contradictions) -> None:
-    """Check the options of the loss of a classification, and the labels of a task of GLUE."""
     task = found.config.task
     found.exclusive(*LOSS_KEYS)
     found.exclusive("task.label_smoothing", "task.focal_gamma")
@@ -164,7 +160,6 @@ def _class_loss(found: Contradictions) -> None:
 
 
 def _bands(found: Contradictions) -> None:
-    """Check the scale of the scores that a regression reports."""
     task = found.config.task
     if not isinstance(task, RegressionTask):
         return
