@@ -31,7 +31,7 @@ def warn_about_unknown_tokens(split: Any) -> None:
 def apply(trained: Any, split: Any, batch_size: int) -> Any:
     """Return the outputs of a model for a split, with a progress bar."""
     with Display(speaks=True).bar("predict", 1) as bar:
-        return trained.apply(split, batch_size, lambda done, total: bar.update(done, total=total))
+        return trained.apply(split, batch_size, bar.show)
 
 
 def load_model(name: str, device: str, *, run_code: bool = False, **columns: str | None) -> "TrainedModel":

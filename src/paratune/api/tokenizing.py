@@ -32,5 +32,5 @@ def tokenizing_of(config: "Config", *, cache_dir: str | Path | None = None) -> I
             head_tokens=config.data.head_tokens,
             need_token_type_ids=takes_token_types(tokenizer),
             cache_dir=cache_dir or config.data.cache_dir,
-            progress=lambda done, total: bar.update(done, total=total),
+            progress=bar.show,
         )

@@ -235,10 +235,7 @@ def make_form(
     table = read_table(source)
     checked = trained.read(source, table.take(evenly(table.num_rows, rows)), require_labels=False)
     with Display(speaks=True).bar("quantize", 1) as bar:
-        job = QuantizeJob(
-            trained, model, form, checked,
-            batch_size=batch_size, on_batch=lambda done, total: bar.update(done, total=total),
-        )  # fmt: skip
+        job = QuantizeJob(trained, model, form, checked, batch_size=batch_size, on_batch=bar.show)
         record = quantize_model(job, out)
     agreement = record["check"]["agreement"]
     if agreement is not None and agreement < MIN_AGREEMENT:

@@ -1,9 +1,8 @@
 """`paratune config`: shows, describes or creates a configuration file."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -115,18 +114,16 @@ def _read_and_guess(
     name_of_model = model or (_DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
     faults: list[Fault] = []
     tables: dict[str, pa.Table] = {}
-
-    def attempt(action: Callable[[], Any]) -> Any:
+    for name, source in [*sources.items(), ("model", name_of_model)]:
         try:
-            return action()
+            if name == "model":
+                locate(source)
+            else:
+                tables[name] = read_table(source)
         except ParatuneError as error:
             faults.extend(error.faults)
-
-    for name, source in sources.items():
-        tables[name] = attempt(partial(read_table, source))
-    attempt(partial(locate, name_of_model))
     if faults:
-        kind = DataError if any(table is None for table in tables.values()) else ConfigError
+        kind = DataError if sources.keys() - tables else ConfigError
         raise kind(f"{len(faults)} {'problem' if len(faults) == 1 else 'problems'}", code=faults[0].code, faults=faults)
     guess = guess_options(
         tables["train"],

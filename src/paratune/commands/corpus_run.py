@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -62,7 +63,7 @@ def build_corpus(
     site: Path | None = None,
     memory_gib: int | None = None,
 ) -> None:
-    """Run the unfinished stages, and return the exit code.
+    """Run the unfinished stages.
 
     Args:
         only: The only stage to run, again from its start.
@@ -81,8 +82,7 @@ def build_corpus(
     if executor is not None:
         spread = executor_spread(work, executor, tasks=tasks, workers=here, site=site, memory_gib=memory_gib)
         log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
-    lock = _lock(work)
-    try:
+    with _locked(work):
         delete_remains(work, is_locked=True)
         totals = {}
         for name, (folder, run) in STAGES.items():
@@ -95,8 +95,6 @@ def build_corpus(
             if totals["store"]["kept"] == 0:
                 message = "the corpus is empty: no document was kept; paratune corpus stats %s shows why"
                 log.warning(message, plain(path), extra=coded("corpus.empty"))
-    finally:
-        lock.release()
     if as_json:
         print_json(totals)
         return
@@ -108,16 +106,14 @@ def build_corpus(
     print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))
 
 
-def _lock(work: Path) -> FileLock:
-    lock = FileLock(work / LOCK_FILE)
+def _locked(work: Path) -> AbstractContextManager[object]:
     with writing("used", folder=work):
         work.mkdir(parents=True, exist_ok=True)
         try:
-            lock.acquire(timeout=LOCK_TIMEOUT_S)
+            return FileLock(work / LOCK_FILE).acquire(timeout=LOCK_TIMEOUT_S)
         except Timeout as error:
             message = f"{work} is in use by another process; change work, or wait for the process"
             raise CheckpointError(message, code="run.in_use", folder=work) from error
-    return lock
 
 
 def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:

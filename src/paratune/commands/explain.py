@@ -74,10 +74,7 @@ def explain(
         split = _with_rows(trained.read(input, chosen, require_labels=False), numbers)
         prepare(trained)
         with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
-            found = explain_rows(
-                trained, split, methods=methods, target=target, batch_size=batch_size,
-                on_row=lambda done, total: bar.update(done),
-            )  # fmt: skip
+            found = explain_rows(trained, split, methods=methods, target=target, batch_size=batch_size, on_row=bar.show)
     explained = Explained(model, input, tuple(found), trained.not_better)
     files = () if out is None else write_explanations(out, explained)
     if json:
@@ -174,9 +171,7 @@ def feedback(
     calibration = calibrate(trained, run, level=coverage)
     rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
-        essays = give_feedback(
-            trained, rows, table, calibration, batch_size, lambda done, total: bar.update(done, total=total)
-        )
+        essays = give_feedback(trained, rows, table, calibration, batch_size, bar.show)
     result = ClassFeedback(run, source, calibration, tuple(essays))
     files = write_feedback(out, result)
     if json:

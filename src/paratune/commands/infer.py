@@ -6,7 +6,6 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from paratune.api.apply import apply
@@ -15,7 +14,7 @@ from paratune.api.evaluate import evaluate as evaluate_model
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.commands.options import BatchSize, Device, Json, PairColumn, RunCode, TextColumn, check_output, command
-from paratune.console import print_json, print_result, print_table
+from paratune.console import print_json, print_result, print_table, text_table
 from paratune.errors import option_error
 from paratune.records import write_json
 from paratune.records.scores import Confusion, read_confusion
@@ -62,36 +61,22 @@ def show(result: Mapping[str, Any]) -> None:
 
 def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Group:
     """Return the matrix if it fits into `width` characters, else the most frequent confusions with their shares."""
-    shown = [plain(name) for name in names]
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    classes, shown, rows = range(len(names)), [plain(name) for name in names], list[tuple[Any, ...]]()
     most = len(str(max(confusion.counts.values(), default=0)))
     if max(map(cell_len, shown)) + sum(_GAP + max(cell_len(name), most) for name in shown) <= width:
-        table.add_column("", no_wrap=True)
-        for name in shown:
-            table.add_column(Text(name), justify="right", no_wrap=True)
-        for true, name in enumerate(shown):
-            counts = (confusion.counts.get((true, predicted), 0) for predicted in range(len(shown)))
-            table.add_row(Text(name), *map(str, counts))
+        rows = [(shown[true], *(confusion.counts.get((true, other), 0) for other in classes)) for true in classes]
+        table = text_table(("", *shown), rows, right=[number + 1 for number in classes], gap=_GAP)
         return Group(Text("rows: true class, columns: predicted", style="italic"), table)
-    first = confusion.confused[:_MAX_CONFUSIONS]
-    space = max(_MIN_NAME_WIDTH, (width - 24) // 2)
-    table.add_column("true class", no_wrap=True)
-    table.add_column("predicted", no_wrap=True)
-    table.add_column("rows", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    for true, predicted, count in first:
+    short = [Text(name) for name in shown]
+    for name in short:
+        name.truncate(max(_MIN_NAME_WIDTH, (width - 24) // 2), overflow="ellipsis")
+    for true, predicted, count in confusion.confused[:_MAX_CONFUSIONS]:
         share = format_share(count / confusion.row_sums[true])
-        table.add_row(_cut(shown[true], space), _cut(shown[predicted], space), format_number(count), share)
-    total = len(confusion.confused)
-    title = f"{len(first)} of {total} kinds of confusion among {len(shown)} classes; --json has all"
+        rows.append((short[true], short[predicted], format_number(count), share))
+    title = f"{len(rows)} of {len(confusion.confused)} kinds of confusion among {len(names)} classes; --json has all"
     # rich would wrap a title of the table at the width of the table.
+    table = text_table(("true class", "predicted", "rows", "share"), rows, right=("rows", "share"), gap=_GAP)
     return Group(Text(title, style="italic"), table)
-
-
-def _cut(name: str, space: int) -> Text:
-    text = Text(name)
-    text.truncate(space, overflow="ellipsis")
-    return text
 
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:

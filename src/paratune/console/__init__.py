@@ -105,6 +105,10 @@ class Bar:
             self._logged_at = time.monotonic()
             logging.getLogger("paratune").info("%s %d/%d %s", self._label, done, self._total, self._note)
 
+    def show(self, done: int, total: int) -> None:
+        """Show that `done` of `total` parts are done."""
+        self.update(done, total=total)
+
 
 class Display:
     """Progress bars and lines on stderr; stdout is for results."""
@@ -303,10 +307,15 @@ def print_result(renderable: Any, *, is_prose: bool = False) -> None:
     console.print(shown, soft_wrap=is_prose and not console.is_terminal)
 
 
-def print_table(
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], **layout: Any) -> None:
+    """Print a table; the arguments are those of `text_table`."""
+    print_result(text_table(headings, rows, **layout))
+
+
+def text_table(
     headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str | int] = (), gap: int = 2
-) -> None:
-    """Print a table; its cells are texts, not markup of rich, and long ones are wrapped.
+) -> Table:
+    """Return a table for a terminal; its cells are texts, not markup of rich, and long ones are wrapped.
 
     Args:
         headings: Of the columns; without a header where all are empty.
@@ -319,7 +328,7 @@ def print_table(
         table.add_column(Text(plain(heading)), justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
-    print_result(table)
+    return table
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:

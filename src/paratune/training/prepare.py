@@ -202,7 +202,7 @@ def _load(
             head_tokens=config.data.head_tokens,
             need_token_type_ids=takes_token_types(tokenizer),
             cache_dir=config.data.cache_dir,
-            progress=lambda done, total: bar.update(done, total=total),
+            progress=bar.show,
             stop=stop.came,
             waits=lambda: display.notify(WAITING, 0, 1),
         )
