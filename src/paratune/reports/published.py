@@ -27,7 +27,7 @@ from paratune.records.sweep import (
 from paratune.reports.amounts import Scale
 from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, Measure, score
 from paratune.reports.outcomes import SweepReport
-from paratune.reports.systems.building import SPEED_UP, build, memory_kinds, names, scalings
+from paratune.reports.systems.building import SPEED_UP, build, memory_kinds, scalings
 from paratune.reports.systems.model import Configuration, Systems, label_of
 from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
@@ -216,9 +216,8 @@ def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration
         kinds = memory_kinds([*base.runs, *other.runs]) if measure.unit == "bytes" else ()
         if len(kinds) > 1:
             return f"memory was measured in different ways: {', '.join(kinds)}"
-        first, second = (Group(configuration.label, configuration.runs) for configuration in (base, other))
         values = [[measure.of(run) for run in configuration.runs] for configuration in (base, other)]
-        return ratio(claim.measure, first, second, *values)
+        return ratio(claim.measure, base.group, other.group, *values)
     if not base.scored or not other.scored:
         return "probes have no scores"
     scored = [*base.scored, *other.scored]
@@ -374,9 +373,9 @@ def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
         measures += quality_measures(members, layout.splits) if layout.splits else []
         notes = ["In brackets: the change against the baseline; an arrow shows its direction."] * layout.compares
         table = build(
-            systems, key, title, [names("Configuration", "configuration", heads)], members, measures, notes,
+            systems, key, title, {"configuration": heads}, members, measures, notes,
             compares=layout.compares, shows_all=True,
-            first_of=None if line is None else {member.label: members[0] for member in members},
+            first_of={} if line is None else {member.label: members[0] for member in members},
             scales={key: scale for key, (_, scale) in layout.figures.items()},
         )  # fmt: skip
         if layout.has_configurations_in_columns:

@@ -24,14 +24,7 @@ from paratune.reports.systems.model import ENV, NODES, NPROC, Configuration, Sys
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Differs, Group, MeasureComparison
 from paratune.verdicts.groups import is_of_a_step
-from paratune.verdicts.speeds import (
-    changes_of,
-    efficiency_of,
-    noise_interval,
-    noise_kind,
-    pooled_noise,
-    reference_batch_of,
-)
+from paratune.verdicts.speeds import changes_of, efficiency_of, noise_interval, pooled_noise, reference_batch_of
 
 SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
 _PER_DEVICE = "speed-up over the number of devices, against the first line"
@@ -49,7 +42,11 @@ COMPARED = (
     *named("peak_memory_largest_bytes", "utilisation", "energy_j"),
 )  # fmt: skip
 """The measures of a comparison besides goodput and scores, in their order."""
-LabelColumn = tuple[Column, Sequence[TableCell]]  # a column: its heading and its cells
+_LABELS = {
+    "of": "Common settings", "configuration": "Configuration", "num_devices": "Devices",
+    "global_batch_size": "Global batch",
+}  # fmt: skip
+"""Headings of the columns that name the lines, by key."""
 
 
 def is_batch(key: str) -> bool:
@@ -165,10 +162,9 @@ def _where(first: Configuration, varied: Sequence[str | None]) -> str:
 
 def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
     """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
-    base, other = Group(first.label, first.runs), Group(member.label, member.runs)
     before, after = ([MEASURES["samples_per_s"].of(run) for run in one.runs] for one in (first, member))
     # Of a pair alone, the order of the runs says too little to be adjusted for.
-    (found,) = changes_of(base, [other], "samples_per_s", [(before, after)], is_speed=False)
+    (found,) = changes_of(first.group, [member.group], "samples_per_s", [(before, after)], is_speed=False)
     if found.change is None:
         return Amount(measure, {}, None, len(member.runs))
     value = (1 + found.change) / by
@@ -178,11 +174,6 @@ def speed_up(first: Configuration, member: Configuration, measure: Measure = SPE
     if first is not member and found.low is not None and found.high is not None and found.low < found.high:
         limits = ((1 + found.low) / by, (1 + found.high) / by)
     return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
-
-
-def scaling_efficiency(first: Configuration, member: Configuration) -> Amount:
-    """Return the speed-up over the increase in devices."""
-    return speed_up(first, member, SCALING, member.world_size / first.world_size)
 
 
 class Notes(dict[str, str]):
@@ -216,21 +207,16 @@ def amount_of(systems: Systems, measure: Measure, member: Configuration, first: 
     """Return a measure of a configuration; `first` is the one that its speed-up is against."""
     for kind, key in NOISE_KEYS.items():
         if measure.key == key:
-            return noise_amount(systems, kind, member)
+            return noise_amount(kind, member)
     if measure.key == SPEED_UP.key:
         return speed_up(first, member)
     if measure.key == SCALING.key:
-        return scaling_efficiency(first, member)
+        return speed_up(first, member, SCALING, member.world_size / first.world_size)
     find = {EFFICIENCY.key: efficiency, GOODPUT.key: goodput}.get(measure.key)
     return systems.amount(measure, member) if find is None else find(systems, member)
 
 
-def noise_kind_of(systems: Systems) -> NoiseKind:
-    """Return the noise scale that the goodput of all configurations uses."""
-    return systems.once("kind of noise", systems.measured[0], lambda: noise_kind(systems.runs))
-
-
-def noise_amount(systems: Systems, kind: NoiseKind, configuration: Configuration) -> Amount:
+def noise_amount(kind: NoiseKind, configuration: Configuration) -> Amount:
     """Return the noise scale of a configuration from its own runs together, with its 95% interval over runs.
 
     Its runs are those that it was measured in; its remark is why it is unknown.
@@ -247,8 +233,8 @@ def noise_amount(systems: Systems, kind: NoiseKind, configuration: Configuration
 
 def efficiency(systems: Systems, configuration: Configuration) -> Amount:
     """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
-    kind, runs = noise_kind_of(systems), configuration.runs
-    noise = noise_amount(systems, kind, configuration)
+    kind, runs = systems.noise_kind, configuration.runs
+    noise = noise_amount(kind, configuration)
     base = reference_batch_of(systems.baseline_of(configuration).runs[0])
     by_run = {run.name: efficiency_of(run, noise.center, base, kind) for run in runs}
     values = {name: value for name, value in by_run.items() if value is not None}
@@ -274,40 +260,40 @@ def goodput(systems: Systems, configuration: Configuration) -> Amount:
 
 
 def build(
-    systems: Systems, key: str, title: str, labels: Sequence[LabelColumn], members: Sequence[Configuration],
-    measures: Sequence[Measure], notes: Sequence[str] = (), *, compares: bool = False, shows_all: bool = False,
-    first_of: Mapping[str, Configuration] | None = None, scales: Mapping[str, Scale] | None = None,
+    systems: Systems, key: str, title: str, labels: Mapping[str, Sequence[str | int | None]],
+    members: Sequence[Configuration], measures: Sequence[Measure], notes: Sequence[str] = (), *,
+    compares: bool = False, shows_all: bool = False, first_of: Mapping[str, Configuration] = {},
+    scales: Mapping[str, Scale] = {},
 ) -> Table:  # fmt: skip
     """Return a table of configurations.
 
     Args:
-        systems: The matrix.
-        key: Key of the table.
-        title: Title of the table.
-        labels: The first columns, with a text for each member.
+        labels: The first columns, by keys of `_LABELS`, with a value for each member.
         members: Configurations of the lines, each with a run.
         measures: The columns of numbers.
         notes: Notes below the table, before those of its marks.
         compares: Whether cells show their change against the baseline.
         shows_all: Whether columns without any known value are shown; else they are named below.
-        first_of: Configuration that each line is compared with, by name; the baseline when None.
+        first_of: Configuration that each line is compared with, by name; else the baseline.
         scales: Units and formats by key of the measure; else those that suit the values.
     """
-    firsts = [(first_of or {}).get(member.label) or systems.baseline_of(member) for member in members]
-    columns_of_amounts = [
-        (measure, [amount_of(systems, measure, *pair) for pair in zip(members, firsts, strict=True)])
-        for measure in measures
-    ]
+    firsts = [first_of.get(member.label) or systems.baseline_of(member) for member in members]
     footnotes, marks, other = Notes(), [], "the first of its kind" if first_of else "the baseline"
     for member, base in zip(members, firsts, strict=True):
         remarks = comparison_notes(systems.differs(member, base), other)
         marks.append(footnotes.marks([*remarks, *([_PROBE] if member.is_probe else [])]))
-    (first, entries), *others = labels
-    columns = [(first, [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]), *others]
+    columns: list[tuple[Column, list[TableCell]]] = []
+    for label, values in labels.items():
+        texts = [value if isinstance(value, str) else format_count(value) for value in values]
+        entries = [TableCell(text, value) for text, value in zip(texts, values, strict=True)]
+        if not columns:
+            entries = [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]
+        columns.append((Column(_LABELS[label], label, is_text=True), entries))
     left_out, about = [], []
-    for measure, amounts in columns_of_amounts:
+    for measure in measures:
+        amounts = [amount_of(systems, measure, *pair) for pair in zip(members, firsts, strict=True)]
         if shows_all or any(amount.center is not None for amount in amounts):
-            scale = (scales or {}).get(measure.key) or scale_of(measure.unit, [amount.center for amount in amounts])
+            scale = scales.get(measure.key) or scale_of(measure.unit, [amount.center for amount in amounts])
             columns.append(_column(systems, members, measure, amounts, scale, footnotes, compares=compares))
             about += [measure.note] if measure.note else []
         else:
@@ -316,18 +302,15 @@ def build(
     counts = [TableCell(format_count(len(runs)), len(runs), runs, "finished runs") for runs in names_of_runs]
     columns.append((Column("Runs", "num_runs"), counts))
     lines = zip(*(cells for _, cells in columns), strict=True)
-    about_runs = OVER_RUNS if any(len(member.runs) > 1 for member in members) else ONE_RUN
-    remark = [f"{systems.baseline_remark}."] if systems.baseline_remark else []
-    below = (about_runs, *remark, *notes, *about, *_left_out(members, left_out))
-    below += tuple(f"[{letters}] {text}" for text, letters in footnotes.items())
+    below = [OVER_RUNS if any(len(member.runs) > 1 for member in members) else ONE_RUN]
+    named, baseline = systems.record.baseline, systems.baseline
+    if baseline is not None and not named.items() <= baseline.values.items():
+        wanted = ", ".join(f"{label} {name}" for label, name in named.items())
+        below.append(f"the baseline of the matrix ({wanted}) has no finished run.")
+    below += [*notes, *about, *_left_out(members, left_out)]
+    below += [f"[{letters}] {text}" for text, letters in footnotes.items()]
     marked = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
     return make_table(key, title, [column for column, _ in columns], lines, 0, below, marked)
-
-
-def names(label: str, key: str, values: Sequence[str | int | None]) -> LabelColumn:
-    """Return a column of names or numbers that identify the lines."""
-    entries = [TableCell(value if isinstance(value, str) else format_count(value), value) for value in values]
-    return Column(label, key, is_text=True), entries
 
 
 def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:
@@ -338,17 +321,17 @@ def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:
 def memory_notes(members: Sequence[Configuration]) -> list[str]:
     """Return the notes on memory figures."""
     kinds = memory_kinds([run for member in members for run in member.runs])
-    about = {"rss": "memory is the resident memory of the processes, which counts shared pages in each process"}
-    about["cuda_allocated"] = "memory is the memory that PyTorch allocated on the devices"
+    about = {"rss": "Memory is the resident memory of the processes, which counts shared pages in each process."}
+    about["cuda_allocated"] = "Memory is the memory that PyTorch allocated on the devices."
     if len(kinds) > 1:
         return [f"Memory was measured in different ways and is not comparable: {', '.join(kinds)}."]
-    return [f"{text[0].upper()}{text[1:]}." for kind in kinds if (text := about.get(kind))]
+    return [about[kind] for kind in kinds if kind in about]
 
 
 def _column(
     systems: Systems, members: Sequence[Configuration], measure: Measure, amounts: Sequence[Amount], scale: Scale,
     footnotes: Notes, *, compares: bool,
-) -> LabelColumn:  # fmt: skip
+) -> tuple[Column, list[TableCell]]:  # fmt: skip
     """Return a column of figures; with `compares`, each with its change against the baseline."""
     is_compared = compares and measure.better != 0
     side = {1: " ↑", -1: " ↓"}.get(measure.better, "") if compares or measure.is_quality else ""
@@ -363,32 +346,30 @@ def _column(
         )  # fmt: skip
         base = by_label.get(systems.baseline_of(member).label)
         if is_compared and base is not None and base.center is not None and amount.center is not None:
-            sides = amount.center, base.center
-            entry = _compared(systems, member, measure, entry, sides, changes.get(member.label), footnotes)
+            entry = _compared(systems, member, measure, entry, base.center, changes.get(member.label), footnotes)
         entries.append(entry)
     return Column(scale.label(measure.label) + side, measure.key), entries
 
 
 def _compared(
-    systems: Systems, member: Configuration, measure: Measure, entry: TableCell, sides: tuple[float, float],
+    systems: Systems, member: Configuration, measure: Measure, entry: TableCell, before: float,
     comparison: MeasureComparison | None, footnotes: Notes,
 ) -> TableCell:  # fmt: skip
     """Return a cell with its change against the baseline; without one if the two are not comparable, or cannot differ.
 
     The change is that of the two values, or one that is adjusted, which a mark names.
     """
-    differs, base, is_of_step = systems.differing[member.label], systems.baseline_of(member), is_of_a_step(measure.key)
-    is_placebo = is_of_step and _all_runs(systems, base).cannot_differ(_all_runs(systems, member))
+    differs, base, is_of_step = systems.differs(member), systems.baseline_of(member), is_of_a_step(measure.key)
+    is_placebo = is_of_step and base.group.cannot_differ(member.group)
     if member is base or member.is_probe != base.is_probe or is_placebo:
         return entry
     if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
-    value, before = sides
-    percent, is_adjusted, is_told = percent_change(value, before), False, False
+    percent, is_adjusted, is_told = percent_change(entry.value, before), False, False
     if comparison is not None and comparison.change is not None:
         is_adjusted = comparison.order is not None and comparison.order.is_adjusted
         # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the values.
-        if is_adjusted or (comparison.change > 0) == (value > before):
+        if is_adjusted or (comparison.change > 0) == (entry.value > before):
             # Measures without a verdict are told apart by a 95% interval without 0.
             low, high = comparison.low, comparison.high
             is_told = low is not None and high is not None and (low > 0 or high < 0)
@@ -429,24 +410,21 @@ def comparisons(
     different experiments, for a probe and a full run, and where a value is not above 0 or is one for all runs.
     """
     found: dict[str, MeasureComparison] = {}
-    for family in grouped((systems.baseline_of(member).label, member) for member in members).values():
-        base = systems.baseline_of(family[0])
+    for base, family in grouped((systems.baseline_of(member), member) for member in members).items():
         others = [one for one in family if one is not base and one.is_probe == base.is_probe]
-        compared = [one for one in others if not systems.differing[one.label].refused]
-        known = [(one, group_of_runs) for one in (base, *compared) if (group_of_runs := _group(systems, one, amounts))]
-        if not known or known[0][0] is not base:
+        compared = [one for one in others if not systems.differs(one).refused]
+        first, *groups = (_group(one, amounts) for one in (base, *compared))
+        if first is None:
             continue
-        first, *groups = (group for _, group in known)
-        values = [[amounts[one.label].values[run.name] for run in group.runs] for one, group in known]
+        known = [group for group in groups if group is not None]
+        values = [[amounts[group.label].values[run.name] for run in group.runs] for group in (first, *known)]
         sides = [(values[0], own) for own in values[1:]]
-        changes = changes_of(first, groups, measure.key, sides, is_speed=measure.unit in _OF_TIME)
-        for group, finding in zip(groups, changes, strict=True):
+        changes = changes_of(first, known, measure.key, sides, is_speed=measure.unit in _OF_TIME)
+        for group, finding in zip(known, changes, strict=True):
             kinds = memory_kinds([*first.runs, *group.runs])
             if measure.unit == "bytes" and len(kinds) > 1:
-                finding = MeasureComparison(
-                    measure.key, True, finding.baseline, finding.value, finding.num_runs,
-                    code="different_memory_kind", reason=f"different kinds of memory: {', '.join(kinds)}",
-                )  # fmt: skip
+                reason = f"different kinds of memory: {', '.join(kinds)}"
+                finding = finding.without_change("different_memory_kind", reason)
             found[group.label] = finding
     for verdict in systems.verdicts:
         if _MEASURE_OF_VERDICT.get(verdict.speed.measure) == measure.key:
@@ -457,18 +435,13 @@ def comparisons(
     return found
 
 
-def _group(systems: Systems, member: Configuration, amounts: Mapping[str, Amount]) -> Group | None:
+def _group(member: Configuration, amounts: Mapping[str, Amount]) -> Group | None:
     """Return the runs that have a value; None where one is not above 0 or is one for all runs."""
     amount = amounts.get(member.label)
     if amount is None or amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
         return None
     runs = tuple(run for run in member.runs if run.name in amount.values)
-    return _all_runs(systems, member) if len(runs) == len(member.runs) else Group(member.label, runs)
-
-
-def _all_runs(systems: Systems, member: Configuration) -> Group:
-    """Return the group of all runs, which is kept: it knows whether its steps can differ from those of others."""
-    return systems.once("group", member, lambda: Group(member.label, member.runs))
+    return member.group if len(runs) == len(member.runs) else Group(member.label, runs)
 
 
 def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:

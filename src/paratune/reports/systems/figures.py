@@ -16,22 +16,10 @@ from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import amount_text, decimals, scale_of
+from paratune.reports.figures import plots
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
-from paratune.reports.figures.plots import (
-    Bars,
-    Line,
-    Points,
-    bars,
-    height_of_rows,
-    histogram,
-    lines,
-    panels,
-    points,
-    run_style,
-    thinned,
-)
 from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS, Measure
-from paratune.reports.systems.building import Scaling, scaling_efficiency, scalings
+from paratune.reports.systems.building import Scaling, scalings, speed_up
 from paratune.reports.systems.model import Systems
 from paratune.verdicts.scoring import CannotTell, read_rows
 from paratune.verdicts.speeds import noise_kind
@@ -60,31 +48,6 @@ _RULES = {
 }
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
 _FAINT = 0.35
-
-
-def phases(
-    key: str, title: str, caption: str, names: Sequence[str], rows: Sequence[Sequence[float | None]], label: str
-) -> Drawing:
-    """Draw a bar for each name, stacked from the times of its phases in the order of `ALL_PHASES`.
-
-    `label` is the label of the axis; it ends in the unit in brackets. A name of which a phase is unknown has no bar.
-    """
-    unit = label.rpartition("(")[2].rstrip(")")
-    known = [[] if None in row else [part or 0.0 for part in row] for row in rows]
-    places = decimals([max(parts) for parts in known if parts])
-    layers = []
-    for number, phase in enumerate(ALL_PHASES):
-        values = [parts[number] if parts else None for parts in known]
-        numbers = [format_as(value, f",.{places}f") for value in values]
-        shares = [format_share(parts[number] / sum(parts) if sum(parts) else None) for parts in known]
-        texts = [
-            f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
-            for name, text, share in zip(names, numbers, shares, strict=True)
-        ]
-        layers.append(Bars(values, PHASE_COLOURS[phase], texts, alpha=1.0, numbers=numbers))
-    legend = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
-    draw = bars(names, layers, stacked=True, xlabel=label)
-    return Drawing(key, title, caption, draw, height_of_rows(len(names)), legend=legend)
 
 
 def read_predictions(run: RunRecord) -> Predictions | str:
@@ -119,14 +82,14 @@ def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawi
             f"{count} rows from {first:.3g} to {below:.3g}"
             for count, first, below in zip(counts, edges[:-1], edges[1:], strict=True)
         ]
-        draw = panels(
-            points([Points(labels, values)], diagonal=True, xlim=limit, ylim=limit,
-                   aspect="equal", xlabel="Actual", ylabel="Predicted"),
-            histogram(edges, [Bars(counts, texts=texts)], marks={0.0: ""}, xlabel="Error (predicted - actual)",
-                      ylabel="Rows"),
+        draw = plots.panels(
+            plots.points([plots.Points(labels, values)], diagonal=True, xlim=limit, ylim=limit, aspect="equal",
+                         xlabel="Actual", ylabel="Predicted"),
+            plots.histogram(edges, [plots.Bars(counts, texts=texts)], marks={0.0: ""},
+                            xlabel="Error (predicted - actual)", ylabel="Rows"),
             width_ratios=(1, 1.15),
         )  # fmt: skip
-        num_shown = len(thinned(labels)[0])
+        num_shown = len(plots.thinned(labels)[0])
         shown = f"{num_shown:,} evenly spaced rows of " if num_shown < len(labels) else ""
         caption = (
             f"Predictions on {split}; points: {shown}{len(labels):,} rows; histogram: all rows. Dashed: predicted "
@@ -175,7 +138,7 @@ def step_drawings(
     if size > MAX_DRAWN_BYTES:
         limit = f"a figure is drawn of at most {format_bytes(MAX_DRAWN_BYTES)}; report fewer runs at once"
         note = f"{OVER_STEPS}: the event logs have {format_bytes(size)}, and {limit}."
-        yield Drawing("over_steps", OVER_STEPS, "", bars([], []), 0.0, note=note)
+        yield Drawing("over_steps", OVER_STEPS, "", plots.bars([], []), 0.0, note=note)
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
     for number, (task, members) in enumerate(by_task.items(), start=1):
@@ -202,8 +165,8 @@ def step_drawings(
             caption.append(selection or f"The first {MAX_LINES} of {len(members)} configurations.")
         title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
         key, title = ("over_steps", title) if len(by_task) == 1 else (f"over_steps-{number}", f"{task}: {title}")
-        keys = tuple(Key(label, *run_style(at)) for at, label in enumerate(found)) if len(found) > 1 else ()
-        draw, height = panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
+        keys = tuple(Key(label, *plots.run_style(at)) for at, label in enumerate(found)) if len(found) > 1 else ()
+        draw, height = plots.panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
         yield Drawing(key, title, " ".join(caption), draw, height, whole=True, legend=keys)
 
 
@@ -213,16 +176,16 @@ def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) 
     for at, (label, line) in enumerate(found.items()):
         scale = (line.batch or 1.0) if by_samples else 1.0
         x, mean, low, high = line.band(panel)
-        series.append(Line(x * scale, mean, at, low, high, width=1.5))
+        series.append(plots.Line(x * scale, mean, at, low, high, width=1.5))
         if panel == "loss" and len(line.validation):
             x, mean, low, high = _band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
             texts = [
                 f"{label}: validation loss {loss:.4f} at step {step:g}" for step, loss in zip(x, mean, strict=True)
             ]
-            series.append(Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
+            series.append(plots.Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
     ylim: dict[str, Any] = {} if panel == "loss" else {"ylim": (0, None)}
     x_label = "Samples seen" if by_samples else "Optimizer step"
-    return lines(series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
+    return plots.lines(series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
 
 
 def step_line(runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
@@ -284,73 +247,84 @@ def _measured(run: RunRecord, kind: NoiseKind) -> tuple[Any, Any]:
 
 
 def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:
-    """Draw a bar of the phases for each configuration: seconds of the run, or of a step if asked or for probes."""
+    """Draw a bar for each configuration, stacked from its phases: seconds of the run, or of a step if asked or for
+    probes. A configuration of which a phase is unknown has no bar.
+    """
     drawn, selection = systems.drawn(systems.measured)
     per_step = per_step or any(member.is_probe for member in drawn)
-    parts = STEP_PARTS if per_step else TOTAL_PARTS
-    rows = [[systems.amount(part, member).center for part in parts] for member in drawn]
+    parts, unit = (STEP_PARTS, "ms") if per_step else (TOTAL_PARTS, "s")
+    centers = [[systems.amount(part, member).center for part in parts] for member in drawn]
+    rows = [[] if None in row else [value or 0.0 for value in row] for row in centers]
+    places, names = decimals([max(row) for row in rows if row]), [member.label for member in drawn]
+    layers = []
+    for at, phase in enumerate(ALL_PHASES):
+        values = [row[at] if row else None for row in rows]
+        numbers = [format_as(value, f",.{places}f") for value in values]
+        shares = [format_share(row[at] / sum(row) if sum(row) else None) for row in rows]
+        texts = [
+            f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
+            for name, text, share in zip(names, numbers, shares, strict=True)
+        ]
+        layers.append(plots.Bars(values, PHASE_COLOURS[phase], texts, alpha=1.0, numbers=numbers))
     about = (
         "Mean measured step by phase, without warm-up; steps with different global batches do different work."
         if per_step
         else "Seconds of a run by phase over all training steps: means over ranks and runs."
     )
-    axis = "Time of a measured step (ms)" if per_step else "Time of all training steps of a run (s)"
-    labels = [member.label for member in drawn]
-    return phases("phases", "Time by phase and configuration", f"{about} {selection}".strip(), labels, rows, axis)
+    label = "Time of a measured step (ms)" if per_step else "Time of all training steps of a run (s)"
+    legend = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
+    draw, height = plots.bars(names, layers, stacked=True, xlabel=label), plots.height_of_rows(len(names))
+    title, caption = "Time by phase and configuration", f"{about} {selection}".strip()
+    return Drawing("phases", title, caption, draw, height, legend=legend)
 
 
 def scaling_drawings(systems: Systems) -> Iterator[Drawing]:
     """Yield speed-up and efficiency over the devices, under each rule for the batch."""
-    by_rule = grouped((scaling.rule, scaling) for scaling in scalings(systems.measured))
-    for rule, (title, batch) in _RULES.items():
-        longest = sorted(by_rule.get(rule, []), key=lambda scaling: -len(scaling.members))[:MAX_LINES]
-        if not longest:
-            continue
+    for rule, found in grouped((scaling.rule, scaling) for scaling in scalings(systems.measured)).items():
+        (title, batch), longest = _RULES[rule], sorted(found, key=lambda scaling: -len(scaling.members))[:MAX_LINES]
         names = [", ".join(filter(None, [scaling.where, batch.format(scaling.batch)])) for scaling in longest]
         sizes = sorted({member.world_size for scaling in longest for member in scaling.members})
-        left = [Line(sizes, [size / sizes[0] for size in sizes], -1, width=0.9)]
-        right = [Line(sizes, [100.0 for _ in sizes], -1, width=0.9)]
+        left = [plots.Line(sizes, [size / sizes[0] for size in sizes], -1, width=0.9)]
+        right = [plots.Line(sizes, [100.0 for _ in sizes], -1, width=0.9)]
         for position, (name, scaling) in enumerate(zip(names, longest, strict=True)):
-            found = speed_ups(scaling, sizes[0])
-            x = [size for size, _ in found]
+            known = speed_ups(scaling, sizes[0])
+            x = [size for size, _ in known]
             texts = [
                 f"{name}: {size} devices, speed-up {mean:.2f}{f' [{low:.2f}, {high:.2f}]' if low < high else ''}, "
                 f"efficiency {100 * mean * sizes[0] / size:.1f}%"
-                for size, (mean, low, high) in found
+                for size, (mean, low, high) in known
             ]
-            ups = [[ends[at] for _, ends in found] for at in range(3)]
+            ups = [[ends[at] for _, ends in known] for at in range(3)]
             shares = [[100 * up * sizes[0] / size for size, up in zip(x, column, strict=True)] for column in ups]
-            left.append(Line(x, ups[0], position, ups[1], ups[2], texts))
-            right.append(Line(x, shares[0], position, shares[1], shares[2], texts))
+            left.append(plots.Line(x, ups[0], position, ups[1], ups[2], texts))
+            right.append(plots.Line(x, shares[0], position, shares[1], shares[2], texts))
         best = max(max(line.y, default=0.0) for line in right)
-        draw = panels(
-            lines(left, log=2, ticks=sizes, xlabel="Devices", ylabel="Speed-up (samples/s, ×)", ylim=(0, None)),
-            lines(right, log=2, ticks=sizes, xlabel="Devices", ylabel="Efficiency (%)", ylim=(0, 1.08 * best)),
+        draw = plots.panels(
+            plots.lines(left, log=2, ticks=sizes, xlabel="Devices", ylabel="Speed-up (samples/s, ×)", ylim=(0, None)),
+            plots.lines(right, log=2, ticks=sizes, xlabel="Devices", ylabel="Efficiency (%)", ylim=(0, 1.08 * best)),
         )
         caption = (
             "Speed-up: samples/s divided by those of the smallest number of devices. Efficiency: speed-up divided by "
             "the increase in devices. Bands: 95% intervals over runs. Dashed: ideal; a line that starts with more "
             "devices is assumed ideal up to its start."
         )
-        if len(by_rule[rule]) > len(longest):
-            caption += f" Drawn: {MAX_LINES} of {len(by_rule[rule])} lines."
-        legend = (*(Key(name, *run_style(at)) for at, name in enumerate(names)), Key("ideal", MUTED, (4, 3)))
+        if len(found) > len(longest):
+            caption += f" Drawn: {MAX_LINES} of {len(found)} lines."
+        legend = (*(Key(name, *plots.run_style(at)) for at, name in enumerate(names)), Key("ideal", MUTED, (4, 3)))
         yield Drawing(f"scaling-{rule}", title, caption, draw, 3.2, whole=True, legend=legend)
 
 
-def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, tuple[float, ...]]]:
+def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, tuple[float, float, float]]]:
     """Return number of devices, and speed-up against `first` devices with its 95% interval, of each known member.
 
     The interval of one run is its value. A line that begins with more devices than `first` is taken to be ideal up to
     there.
     """
-    found = []
+    base, found = scaling.members[0], []
     for member in scaling.members:
-        share = scaling_efficiency(scaling.members[0], member)
-        if share.center is not None:
-            low, high = share.interval or (share.center, share.center)
-            values = (value * member.world_size / first for value in (share.center, low, high))
-            found.append((member.world_size, tuple(values)))
+        up = speed_up(base, member, by=first / base.world_size)
+        if up.center is not None:
+            found.append((member.world_size, (up.center, *(up.interval or (up.center, up.center)))))
     return found
 
 
@@ -365,7 +339,7 @@ def time_and_memory(systems: Systems) -> Drawing:
     )
     labels = [member.label for member in members]
 
-    def layer(measure: Measure, size: float, colour: str, height: float, alpha: float = 0.9) -> Bars:
+    def layer(measure: Measure, size: float, colour: str, height: float, alpha: float = 0.9) -> plots.Bars:
         amounts = [systems.amount(measure, member) for member in members]
         texts = []
         for member, amount in zip(members, amounts, strict=True):
@@ -374,12 +348,12 @@ def time_and_memory(systems: Systems) -> Drawing:
             texts.append(f"{member.label}: {measure.label.lower()} {value} ({counted(len(amount.values), 'run')})")
         values = [None if amount.center is None else amount.center / size for amount in amounts]
         deviations = [(amount.deviation or 0.0) / size for amount in amounts]
-        return Bars(values, colour, texts, alpha, height, deviations)
+        return plots.Bars(values, colour, texts, alpha, height, deviations)
 
     memory = [layer(total, of_memory.size, _TOTAL, 0.62, _FAINT), layer(device, of_memory.size, _DEVICE, 0.36)]
-    draw = panels(
-        bars(labels, [layer(time, scale.size, _TIME, 0.62)], xlabel=scale.label(time.label)),
-        bars(labels, memory, xlabel=of_memory.label("Peak memory")),
+    draw = plots.panels(
+        plots.bars(labels, [layer(time, scale.size, _TIME, 0.62)], xlabel=scale.label(time.label)),
+        plots.bars(labels, memory, xlabel=of_memory.label("Peak memory")),
         share_y=True,
     )
     legend = (
@@ -389,4 +363,4 @@ def time_and_memory(systems: Systems) -> Drawing:
     )
     caption = f"Bars: mean over the runs of a configuration; whiskers: ± one standard deviation. {selection}".strip()
     title = "Time and memory of all configurations"
-    return Drawing("overview", title, caption, draw, height_of_rows(len(members)), whole=True, legend=legend)
+    return Drawing("overview", title, caption, draw, plots.height_of_rows(len(members)), whole=True, legend=legend)

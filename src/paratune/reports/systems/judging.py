@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paratune import verdicts
 from paratune.base.grouping import grouped
 from paratune.config.metric_names import is_lower_better
 from paratune.errors import CheckpointError
 from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
 from paratune.reports.figures.plots import Interval, forest, height_of_rows, panels
-from paratune.reports.systems.building import noise_kind_of
 from paratune.reports.systems.model import MATRIX, Configuration, Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
-from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict
+from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict, judge
 from paratune.verdicts.groups import SPEED
 from paratune.verdicts.judge import FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
@@ -31,9 +29,8 @@ OPEN = Key("cannot tell", MUTED, marker="o", is_hollow=True)
 
 
 def judged(
-    systems: Systems, margins: Mapping[str, Margin] | None = None, *,
-    all_of_them: bool = False,
-) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:  # fmt: skip
+    systems: Systems, margins: Mapping[str, Margin] | None = None, *, all_of_them: bool = False
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Return the verdicts of a matrix, and notes on missing verdicts.
 
     At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`.
@@ -41,30 +38,19 @@ def judged(
     members, selection = systems.drawn(systems.measured, len(systems.measured) if all_of_them else MAX_JUDGED)
     while not all_of_them and sum(len(configuration.runs) for configuration in members) > MAX_RUNS and len(members) > 1:
         members, selection = systems.drawn(systems.measured, len(members) - 1)
-    families: dict[int, list[Configuration]] = {}
-    for configuration in members:
-        base = systems.baseline_of(configuration)
-        if configuration is not base and configuration.is_probe == base.is_probe:
-            families.setdefault(id(base), [base]).append(configuration)
+    pairs = [(systems.baseline_of(member), member) for member in members]
+    families = grouped((base, one) for base, one in pairs if one is not base and one.is_probe == base.is_probe)
     judgements: list[Verdict] = []
     notes = [selection.replace("Drawn", "Judged")] * bool(selection)
     history = look_history(systems.record)
-    for base, *others in families.values():
-        groups = [replace(group_of(member), noise_kind=noise_kind_of(systems)) for member in (base, *others)]
+    for base, others in families.items():
+        groups = [replace(member.group, noise_kind=systems.noise_kind) for member in (base, *others)]
         differs = {member.label: systems.differs(member, base) for member in others}
         try:
-            judgements += verdicts.judge(groups, base.label, margins, differs=differs, history=history)
+            judgements += judge(groups, base.label, margins, differs=differs, history=history)
         except CheckpointError as error:
             notes.append(f"No verdict against {base.label}: {error}")
     return tuple(judgements), tuple(notes)
-
-
-def group_of(configuration: Configuration) -> verdicts.Group:
-    """Return the runs of a configuration as verdicts compare them: probes without scores."""
-    runs = configuration.runs
-    if configuration.is_probe:
-        runs = tuple(replace(run, summary=run.summary.model_copy(update={"scores": {}})) for run in runs)
-    return verdicts.Group(configuration.label, runs)
 
 
 @dataclass(frozen=True)
@@ -81,7 +67,7 @@ def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) 
 
     Configurations that trained something different, for another reason than an axis, are left out; so are probes next
     to full runs. What could run and is in no combination has an effect of which nothing is known. Matrices of more
-    than `MAX_RUNS` runs have no effects here. `margins` as in `verdicts.judge`.
+    than `MAX_RUNS` runs have no effects here. `margins` as in `judge`.
     """
     if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
         return ()
@@ -113,7 +99,7 @@ def _effects_of(
         return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
 
     cells = [
-        replace(group_of(member), levels=levels(member))
+        replace(member.group, levels=levels(member))
         for member in members
         if member.is_probe == base.is_probe and not systems.differs(member, base).refused
     ]

@@ -2,16 +2,17 @@
 
 import json
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.plain import flatten
 from paratune.errors import CheckpointError
+from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder
 from paratune.reports.amounts import Amount, amount
@@ -19,15 +20,13 @@ from paratune.reports.measures import MEASURES, Measure, cost
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import Certificate, find_certificates
 from paratune.reports.runs.sameness import allowed_by_axes, differs_of
-from paratune.verdicts import Differs, Verdict
+from paratune.verdicts import Differs, Group, Verdict
+from paratune.verdicts.speeds import noise_kind
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
-"""Keys of axes that are no options of a configuration: processes, nodes, probes, environment variables, and the
-matrix.
-"""
+"""Keys of axes that are no options: processes, nodes, probes, environment variables, and the matrix."""
 _OF_A_SEED = ("run", "data.split.seed")
 MAX_BARS = 30  # figures with bars show at most so many configurations
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
     return tuple(cell_runs)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Configuration:
     """A configuration of a matrix."""
 
@@ -85,6 +84,14 @@ class Configuration:
         return tuple(
             cell_run.record for cell_run in self.cell_runs if cell_run.record is not None and cell_run.cell.counts
         )
+
+    @cached_property
+    def group(self) -> Group:
+        """The runs as verdicts compare them, probes without scores; it remembers what the steps do."""
+        runs = self.runs
+        if self.is_probe:
+            runs = tuple(replace(run, summary=run.summary.model_copy(update={"scores": {}})) for run in runs)
+        return Group(self.label, runs)
 
     @cached_property
     def is_probe(self) -> bool:
@@ -124,10 +131,8 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
     cell = cell_runs[0].cell
     settings: dict[str, Any] = {}
     for key in keys:
-        if key == NPROC:
-            settings[key] = cell.num_processes
-        elif key == NODES:
-            settings[key] = cell.num_nodes
+        if key in (NPROC, NODES):
+            settings[key] = cell.num_processes if key == NPROC else cell.num_nodes
         elif (name := key.removeprefix(f"{ENV}.")) != key:
             if name in cell.environment or run is not None:
                 settings[key] = cell.environment.get(name, run and run.run.environment.get(name))
@@ -160,6 +165,9 @@ class Systems:
     """Prices of a device-hour of several matrices, by their names."""
     allowed: frozenset[str] = frozenset()
     """Names of `runs.sameness.ALLOW`: differences that are allowed besides those that the axes make."""
+    # What all tables and figures use is computed once.
+    _amounts: dict[tuple[str, Configuration], Amount] = field(default_factory=dict, init=False, repr=False)
+    _differs: dict[tuple[Configuration, Configuration], Differs] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -187,14 +195,6 @@ class Systems:
         named = (member for member in self.measured if self.record.baseline.items() <= member.values.items())
         return next(named, next(iter(self.measured), None))
 
-    @property
-    def baseline_remark(self) -> str:
-        """Reason why the baseline is not the one that the matrix names."""
-        if self.baseline is None or self.record.baseline.items() <= self.baseline.values.items():
-            return ""
-        wanted = ", ".join(f"{label} {name}" for label, name in self.record.baseline.items())
-        return f"the baseline of the matrix ({wanted}) has no finished run"
-
     @cached_property
     def measured(self) -> tuple[Configuration, ...]:
         """The configurations with a finished and readable run."""
@@ -206,10 +206,9 @@ class Systems:
         return [run for member in self.measured for run in member.runs]
 
     @cached_property
-    def axis_keys(self) -> tuple[str, ...]:
-        """The dotted keys that the axes set."""
-        keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
-        return tuple(dict.fromkeys([*keys, *(key for member in self.measured for key in member.settings)]))
+    def noise_kind(self) -> NoiseKind:
+        """The noise scale that the goodput of all configurations uses."""
+        return noise_kind(self.runs)
 
     @cached_property
     def machines(self) -> Mapping[Hashable, list[RunRecord]]:
@@ -224,41 +223,41 @@ class Systems:
         return find_certificates(self.runs, ())
 
     @cached_property
-    def differing(self) -> Mapping[str, Differs]:
-        """Differences between each configuration and its baseline, by label."""
-        return {member.label: self.differs(member, self.baseline_of(member)) for member in self.measured}
+    def _allowed(self) -> frozenset[str]:
+        keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
+        keys += [key for member in self.measured for key in member.settings]
+        return self.allowed | allowed_by_axes(keys)
 
-    def differs(self, configuration: Configuration, base: Configuration) -> Differs:
-        """Return the differences between the experiments of two configurations."""
+    def differs(self, configuration: Configuration, base: Configuration | None = None) -> Differs:
+        """Return the differences between the experiments of two configurations; None: its baseline."""
+        base = base or self.baseline_of(configuration)
         if configuration is base or not configuration.runs or not base.runs:
             return Differs()
-        of_probe = {"steps"} if configuration.is_probe != base.is_probe else set()
-        allowed = self.allowed | allowed_by_axes(self.axis_keys) | of_probe
-        find = lambda: differs_of(base.runs, configuration.runs, allowed)  # noqa: E731
-        return self.once(f"differs from {id(base)}", configuration, find)
+        if (pair := (configuration, base)) not in self._differs:
+            of_probe = {"steps"} if configuration.is_probe != base.is_probe else set()
+            self._differs[pair] = differs_of(base.runs, configuration.runs, self._allowed | of_probe)
+        return self._differs[pair]
 
     def baseline_of(self, configuration: Configuration) -> Configuration:
-        """Return the baseline of a configuration: the one with its values on the axes that the baseline does not
-        name.
-        """
-        return self._baselines[_key(configuration.values, configuration.is_probe)]
+        """Return the baseline of a configuration, which has its values on the axes that the baseline does not name."""
+        return self._baselines[configuration.label]
 
     @cached_property
-    def _baselines(self) -> Mapping[tuple[Any, ...], Configuration]:
+    def _baselines(self) -> Mapping[str, Configuration]:
         base, record = self.baseline, self.record
         assert base is not None
         held = record.select_per
         if record.baseline:
             held = tuple(axis.label for axis in record.axes if axis.label not in record.baseline)
-        by_values = {_key(member.values, member.is_probe): member for member in self.measured}
+        by_values = {(member.is_probe, *sorted(member.values.items())): member for member in self.measured}
         found = {}
         for member in self.configurations:
             own = {label: member.values[label] for label in held if label in member.values}
             # Without a run with the other values of the baseline, the first configuration with equal held values is
             # the baseline: comparing across held axes would compare models, or machines of joined matrices.
             nearest = (other for other in self.measured if own.items() <= other.values.items())
-            named = by_values.get(_key({**base.values, **own}, member.is_probe))
-            found[_key(member.values, member.is_probe)] = named or (next(nearest, member) if own else base)
+            named = by_values.get((member.is_probe, *sorted({**base.values, **own}.items())))
+            found[member.label] = named or (next(nearest, member) if own else base)
         return found
 
     def amount(self, measure: Measure, configuration: Configuration) -> Amount:
@@ -271,8 +270,10 @@ class Systems:
         if measure.key == "cost":
             price = self.price_of(configuration)
             return amount(cost(price or 0.0), () if price is None else configuration.runs)
-        runs = configuration.scored if measure.is_quality else configuration.runs
-        return self.once(measure.key, configuration, lambda: amount(measure, runs))
+        if (place := (measure.key, configuration)) not in self._amounts:
+            runs = configuration.scored if measure.is_quality else configuration.runs
+            self._amounts[place] = amount(measure, runs)
+        return self._amounts[place]
 
     def matrix_of(self, configuration: Configuration) -> str:
         """Return the name of its matrix, of several; empty for a single one."""
@@ -282,19 +283,6 @@ class Systems:
     def price_of(self, configuration: Configuration) -> float | None:
         """Return the price of a device-hour of its matrix."""
         return self.prices.get(self.matrix_of(configuration), self.record.price_per_device_hour)
-
-    def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
-        """Return a value of a configuration, which `find` computes once for all tables and figures."""
-        # By identity: the mappings of a configuration cannot be hashed.
-        place = (name, id(configuration))
-        if place not in self._found:
-            self._found[place] = find()
-        value: _Found = self._found[place]
-        return value
-
-    @cached_property
-    def _found(self) -> dict[tuple[str, int], Any]:
-        return {}
 
     def drawn(self, members: Sequence[Configuration], limit: int = MAX_BARS) -> tuple[list[Configuration], str]:
         """Return the baseline and the fastest members, in their order; and a sentence about the selection."""
@@ -306,10 +294,6 @@ class Systems:
         drawn = {id(member) for _, member in rates[:limit]}
         sentence = f"Drawn: the {limit} fastest of {len(members)} configurations (by samples/s); the table has all."
         return [member for member in members if id(member) in drawn], sentence
-
-
-def _key(values: Mapping[str, str], is_probe: bool) -> tuple[Any, ...]:
-    return (is_probe, *sorted(values.items()))
 
 
 def build_systems(folder: Path, record: SweepRecord) -> Systems:

@@ -27,18 +27,7 @@ from paratune.reports.measures import (
 from paratune.reports.rows import evaluate_targets, time_until
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
-from paratune.reports.systems.building import (
-    SCALING,
-    SPEED_UP,
-    LabelColumn,
-    amount_of,
-    build,
-    findings,
-    memory_notes,
-    names,
-    noise_kind_of,
-    scalings,
-)
+from paratune.reports.systems.building import SCALING, SPEED_UP, amount_of, build, findings, memory_notes, scalings
 from paratune.reports.systems.model import Configuration, Systems
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
@@ -87,19 +76,16 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
     """Yield time and memory over the number of devices, with constant total batch and with constant batch per
     device.
     """
-    by_rule = grouped((scaling.rule, scaling) for scaling in scalings(systems.measured))
-    for rule, title in (("strong", "Constant total batch"), ("weak", "Constant batch per device")):
-        lines = by_rule.get(rule, [])
+    titles = {"strong": "Constant total batch", "weak": "Constant batch per device"}
+    for rule, lines in grouped((scaling.rule, scaling) for scaling in scalings(systems.measured)).items():
         members = [member for line in lines for member in line.members]
-        if not members:
-            continue
-        where = names("Common settings", "of", [line.where for line in lines for _ in line.members])
+        where = {"of": [line.where for line in lines for _ in line.members]} if len(lines) > 1 else {}
         base = (
             "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same kind. "
             "A strategy without a run on one device is compared with the run of the strategy single."
         )
         yield build(
-            systems, f"scaling-{rule}", title, [*([where] if len(lines) > 1 else []), *_sizes(members)], members,
+            systems, f"scaling-{rule}", titles[rule], where | _sizes(members), members,
             [*_time(members), SPEED_UP, SCALING, *_MEMORY, *quality_measures(members)],
             [base, *memory_notes(members)],
             first_of={member.label: line.members[0] for line in lines for member in line.members},
@@ -120,7 +106,7 @@ def configurations_table(systems: Systems) -> Table:
         "one. Coloured: a change that is shown, for samples/s, goodput and scores by the verdict, else by its 95% "
         "interval. Grey: cannot tell."
     )
-    divided = " of gradients divided as AdamW divides them" if noise_kind_of(systems) == "preconditioned" else ""
+    divided = " of gradients divided as AdamW divides them" if systems.noise_kind == "preconditioned" else ""
     notes = [
         *([changes] if len(members) > 1 else []),
         f"Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale{divided}, m the global "
@@ -128,7 +114,7 @@ def configurations_table(systems: Systems) -> Table:
         "statistical efficiency.",
         *memory_notes(members),
     ]
-    labels = [_names(members), *_sizes(members)]
+    labels = _names(members) | _sizes(members)
     # Of masked language models the validation loss is the quality.
     measures = list({measure.key: measure for measure in measures}.values())
     return build(systems, "configurations", "Configurations", labels, members, measures, notes, compares=True)
@@ -138,7 +124,7 @@ def phases_table(systems: Systems) -> Table:
     """Return the phases of a step and of a run."""
     members, measures = systems.measured, [MEASURES["mean_step_ms"], *STEP_PARTS]
     notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
-    labels = [_names(members), *_sizes(members)]
+    labels = _names(members) | _sizes(members)
     return build(systems, "phases", "Time of a step by phase", labels, members, measures, notes)
 
 
@@ -149,7 +135,7 @@ def resources_table(systems: Systems) -> Table:
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
         measures.append(cost(max(known)))
         notes.append(f"Cost: the whole run at the price of its device-hour ({by_matrix or f'{max(known):g}'}).")
-    return build(systems, "resources", "Resources", [_names(members)], members, measures, notes)
+    return build(systems, "resources", "Resources", _names(members), members, measures, notes)
 
 
 def quality_measures(members: Sequence[Configuration], splits: Sequence[str] = ("test",)) -> list[Measure]:
@@ -167,15 +153,13 @@ def _time(members: Sequence[Configuration]) -> list[Measure]:
     return [*full, MEASURES["samples_per_s"], *([MEASURES["mean_step_ms"]] if any(are_probes) else [])]
 
 
-def _names(members: Sequence[Configuration]) -> LabelColumn:
-    return names("Configuration", "configuration", [member.label for member in members])
+def _names(members: Sequence[Configuration]) -> dict[str, list[Any]]:
+    return {"configuration": [member.label for member in members]}
 
 
-def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
-    return [
-        names("Devices", "num_devices", [member.world_size for member in members]),
-        names("Global batch", "global_batch_size", [member.global_batch_size for member in members]),
-    ]
+def _sizes(members: Sequence[Configuration]) -> dict[str, list[Any]]:
+    batches = [member.global_batch_size for member in members]
+    return {"num_devices": [member.world_size for member in members], "global_batch_size": batches}
 
 
 def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
@@ -185,8 +169,6 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
         ConfigError: No run was evaluated by the metric of a target.
     """
     members = [member for member in systems.measured if not member.is_probe]
-    if not targets:
-        return
     note = (
         "From the evaluations during training. Times are means over the runs that reached the score, so they are too "
         "short when some runs did not. The whole run includes start-up, evaluations and checkpoints until then."
@@ -205,7 +187,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
             ),
         ]  # fmt: skip
         title = f"Time to {target.text} on validation"
-        labels, key = [_names(members)], f"target-{at + 1}"
+        labels, key = _names(members), f"target-{at + 1}"
         yield build(systems, key, title, labels, members, measures, notes, compares=True, shows_all=True)
 
 
@@ -357,26 +339,18 @@ def _slice_cell(measure: Measure, metric: str, runs: Sequence[RunRecord], known:
 
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
-    runs = systems.runs
-    if not runs:
-        return
-    machines = zip(machine_names(systems), systems.machines.values(), strict=True)
-    sessions = {run.name: run.sessions for run in runs}
-    kinds = [
-        (name, group, hardware_facts([own for run in group for own in sessions[run.name]])) for name, group in machines
-    ]
+    runs, machines = systems.runs, zip(machine_names(systems), systems.machines.values(), strict=True)
+    kinds = [(name, group, hardware_facts([own for run in group for own in run.sessions])) for name, group in machines]
     yield _kinds_table("systems", "Systems", kinds)
-    model = {}
-    for label, source in _MODEL:
-        texts: list[str | None] = []
-        for value in (run.get(source) for run in runs):
-            if source == "run.model.size_bytes" and isinstance(value, int):
-                texts.append(f"{value / 1e6:,.1f}")
-            elif type(value) is float:  # learning rates too: six digits are more than anyone sets
-                texts.append(f"{value:.6g}")
-            else:
-                texts.append(f"{value:,}" if type(value) is int else None if value is None else value_text(value))
-        model[label] = _each([{source: text} for text in texts], source)
+
+    def text(source: str, value: Any) -> str | None:
+        if source == "run.model.size_bytes" and isinstance(value, int):
+            return f"{value / 1e6:,.1f}"
+        if type(value) is float:  # learning rates too: six digits are more than anyone sets
+            return f"{value:.6g}"
+        return f"{value:,}" if type(value) is int else None if value is None else value_text(value)
+
+    model = {label: _each([{key: text(key, run.get(key))} for run in runs], key) for label, key in _MODEL}
     yield _kinds_table("models", "Model and batch", [("", runs, model)])
     software = grouped((tuple(software_facts(run).items()), run) for run in runs)
     sets = [(f"Set {number}", group, dict(facts)) for number, (facts, group) in enumerate(software.items(), start=1)]

@@ -9,8 +9,8 @@ import pytest
 from make_run import make_run
 from pyarrow import parquet
 
+from paratune.reports.comparison import systems_of_runs
 from paratune.reports.figures import canvas, plots
-from paratune.reports.measures import STEP_PARTS
 from paratune.reports.runs.read import read_runs
 from paratune.reports.systems import figures
 
@@ -30,8 +30,7 @@ def loss_curves(runs):
 
 
 def phase_bars(runs):
-    rows = [[measure.of(run) for measure in STEP_PARTS] for run in runs]
-    return figures.phases("phases", "Phases", "", [run.name for run in runs], rows, "Time (ms)")
+    return figures.phase_drawing(systems_of_runs(runs), per_step=True)
 
 
 def _all(runs):
@@ -95,7 +94,11 @@ def test_a_step_with_an_unknown_phase_has_no_bar_and_no_shares(tmp_path):
     runs = read_runs(
         [
             make_run(tmp_path / "0", run_changes={"run_id": "a"}, step_ms=80.0),
-            make_run(tmp_path / "1", step_ms=80.0, summary_changes={"phases.backward": {"total_s": None}}),
+            make_run(
+                tmp_path / "1",
+                run_changes={"config.train.learning_rate": 1.0},
+                summary_changes={"phases.backward": {"total_s": None}},
+            ),
         ]
     ).runs
     svg = _svg(phase_bars(runs))

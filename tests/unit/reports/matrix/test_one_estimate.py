@@ -14,7 +14,6 @@ from paratune.reports.measures import MEASURES
 from paratune.reports.outcomes import SweepReport
 from paratune.reports.systems.building import findings, scalings
 from paratune.reports.systems.figures import speed_ups
-from paratune.reports.systems.judging import group_of
 from paratune.reports.tables.table import Table, TableCell
 from paratune.verdicts.speeds import changes_of
 
@@ -107,7 +106,7 @@ def test_the_command_compare_has_the_same_changes(of_batches: SweepReport):
     assert cell.change_percent == pytest.approx(100 * found.change)
     base, other = (one for one in comparison.systems.measured if one.label in ("ddp, batch 32", "ddp, batch 64"))
     sides = [MEASURES["train_s"].of(run) for run in base.runs], [MEASURES["train_s"].of(run) for run in other.runs]
-    (alone,) = changes_of(group_of(base), [group_of(other)], "train_s", [sides], is_speed=True)
+    (alone,) = changes_of(base.group, [other.group], "train_s", [sides], is_speed=True)
     assert found.estimate.degrees_of_freedom != alone.estimate.degrees_of_freedom
 
 

@@ -251,7 +251,7 @@ def test_the_noise_scale_of_a_configuration_is_that_of_all_its_runs(tmp_path: Pa
 
     make_matrix(tmp_path / "m", (Axis("run.seed", "seed", {"1": "1", "2": "2"}, is_seed=True),), tell)
     systems = systems_of(tmp_path / "m")
-    noise = noise_amount(systems, "plain", systems.measured[0])
+    noise = noise_amount("plain", systems.measured[0])
     # (300 + 500) / (3 - 1); of the first run alone it would be 100.
     assert noise.center == pytest.approx(400.0)
     assert len(noise.values) == 2
@@ -331,7 +331,7 @@ def test_runs_that_a_queue_gave_other_numbers_of_gpus_ran_on_the_same_machine(tm
 
     systems = systems_of(make_matrix(tmp_path / "m", (NPROC,), tell))
     assert len(systems.machines) == 1
-    assert not any(differs.elsewhere for differs in systems.differing.values())
+    assert not any(systems.differs(member).elsewhere for member in systems.measured)
     assert all("machine" not in note for table in scaling_tables(systems) for note in table.notes)
     facts = dict(next(iter(machine_tables(systems))).rows)
     assert (facts["GPUs per node"], facts["Nodes"], facts["Link of GPUs"]) == ("1, 2, 4", "1, 2", "NV12")
