@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from paratune.verdicts.estimate import ALPHA, Estimate, unpaired
-from paratune.verdicts.jackknife import Floats, JackknifeScore, by_cluster, of_blocks, of_mean, of_sums
+from paratune.verdicts.jackknife import Floats, JackknifeScore, of_blocks, of_mean, of_sums
 from paratune.verdicts.scores import over_samples, over_seeds_and_samples
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
@@ -201,7 +201,7 @@ def draw(
             scored = metric.score(samples, metric.outputs(samples, own, effects))
             if scored is None:
                 return None
-            scores[side].append(by_cluster(scored, clusters) if size > 1 and setting.knows_clusters else scored)
+            scores[side].append(scored.by_cluster(clusters) if size > 1 and setting.knows_clusters else scored)
     return scores
 
 

@@ -150,12 +150,9 @@ def row_of(measure: Measure, runs: Sequence[RunRecord]) -> ReportRow:
 
 
 def build_rows(
-    runs: Sequence[RunRecord],
-    *,
-    reference: RunRecord | None = None,
-    targets: Sequence[ScoreTarget] = (),
+    runs: Sequence[RunRecord], *, reference: RunRecord | None = None, targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
-) -> tuple[ReportRow, ...]:
+) -> tuple[ReportRow, ...]:  # fmt: skip
     """Return the rows of a table of runs, in their order; the runs are in the order of the columns.
 
     The statistical efficiency is against the reference batch of `reference`, of the first run when None. Rows show when

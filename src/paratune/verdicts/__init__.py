@@ -9,13 +9,6 @@ from paratune.verdicts.judge import Verdict, judge
 from paratune.verdicts.sequential import LookHistory
 
 __all__ = [
-    "Differs",
-    "Group",
-    "LookHistory",
-    "Margin",
-    "MeasureComparison",
-    "Verdict",
-    "default_margin",
-    "judge",
+    "Differs", "Group", "LookHistory", "Margin", "MeasureComparison", "Verdict", "default_margin", "judge",
     "read_margins",
-]
+]  # fmt: skip

@@ -13,20 +13,15 @@ import numpy as np
 
 from paratune.verdicts import special
 
-LEVEL = 0.95
-"""Confidence level of intervals."""
-ALPHA = 0.05
-"""The chance of a false "different", and of a false "equal" when the true change is as large as the margin."""
-MANY = 1e6
-"""Replaces infinite degrees of freedom where a function needs a number."""
+LEVEL = 0.95  # confidence level of intervals
+ALPHA = 0.05  # the chance of a false "different", and of a false "equal" when the true change is as large as the margin
+MANY = 1e6  # replaces infinite degrees of freedom where a function needs a number
 CHANCE = 0.05
 """Of the F distribution: the largest of k variances that is above that of the others at 5% / k keeps its own. With a
 higher chance the common variance of few runs is too small. The baseline's is in all comparisons: it has 5%, not 5% / k.
 """
-LARGEST_LOG = 700.0
-"""Logarithm of the largest ratio that is computed: larger ones are out of the range of numbers."""
-_SMALLEST = 1e-100
-"""p-value: quantiles of smaller ones are out of the range of numbers."""
+LARGEST_LOG = 700.0  # logarithm of the largest ratio that is computed: larger ones are out of the range of numbers
+_SMALLEST = 1e-100  # p-value: quantiles of smaller ones are out of the range of numbers
 _NORMAL_NODES, _FLAT_NODES = np.polynomial.hermite_e.hermegauss(20), np.polynomial.legendre.leggauss(40)
 """Nodes and weights of integrals over a normal variable, and over -1 to 1."""
 
@@ -37,14 +32,10 @@ Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 class Side:
     """The variation from run to run on one side of a comparison, or from pair to pair."""
 
-    mean_square: float
-    """Sample variance over runs, or over the differences of pairs, with n - 1."""
-    num_runs: int
-    """At least 2."""
-    pooled_freedom: float = 0
-    """Degrees of freedom of a variance that is pooled over several configurations; 0 for one of these runs alone."""
-    own_freedom: float | None = None
-    """Degrees of freedom of a variance of these runs, where a regression takes a part of n - 1."""
+    mean_square: float  # sample variance over runs, or over the differences of pairs, with n - 1
+    num_runs: int  # at least 2
+    pooled_freedom: float = 0  # of a variance that is pooled over several configurations; 0 for one of these runs alone
+    own_freedom: float | None = None  # of a variance of these runs, where a regression takes a part of n - 1
     if_equal: float = 0.0
     """Variance of a run if all are equal: the part of a score's variance that the answers of a run do not share. On few
     samples the scores of two seeds can be equal by chance; that does not show that seeds do not matter."""
@@ -65,25 +56,16 @@ class Estimate:
     """A change: a difference of scores, or the logarithm of a ratio of rates or times."""
 
     value: float
-    sides: tuple[Side, ...]
-    """Both sides; none where one has a single run: the variance is then that of samples alone."""
-    shared: float
-    """Part of the variance that more runs do not reduce: all runs are scored on the same samples."""
-    num_samples: int
-    """Samples (or blocks, or clusters of them) from which `shared` was estimated; 0 without any."""
-    scope: Scope
-    """The variation that the interval covers."""
-    num_rows: int = 0
-    """Number of samples, where `num_samples` counts blocks or clusters; else 0."""
-    num_clusters: int = 0
-    """Clusters of samples; 0 where samples count as independent."""
-    drift: float = 0.0
-    """Variance of the adjustment for the order of runs; see `paratune.verdicts.order`."""
+    sides: tuple[Side, ...]  # both sides; none where one has a single run: the variance is then that of samples alone
+    shared: float  # part of the variance that more runs do not reduce: all runs are scored on the same samples
+    num_samples: int  # samples (or blocks, or clusters of them) from which `shared` was estimated; 0 without any
+    scope: Scope  # the variation that the interval covers
+    num_rows: int = 0  # number of samples, where `num_samples` counts blocks or clusters; else 0
+    num_clusters: int = 0  # clusters of samples; 0 where samples count as independent
+    drift: float = 0.0  # variance of the adjustment for the order of runs; see `paratune.verdicts.order`
     drift_freedom: float = math.inf
-    is_paired: bool = False
-    """Whether the seeds of both sides are the same."""
-    reach: float = math.inf
-    """Largest possible change, where intervals end: a score from 0 to 1 changes by 1 at most."""
+    is_paired: bool = False  # whether the seeds of both sides are the same
+    reach: float = math.inf  # largest possible change, where intervals end: a score from 0 to 1 changes by 1 at most
 
     @property
     def num_scored(self) -> int:

@@ -20,13 +20,10 @@ from paratune.verdicts.groups import NegativeControl
 from paratune.verdicts.order import OrderEffect
 from paratune.verdicts.sequential import Looks, last_level, sequential_p, spent_share
 
-POWER = 0.8
-"""Probability of a decision for which a plan is made."""
-MOST_RUNS = 200
-"""Largest number of runs in a plan: the variances of a few runs are not known well enough for more."""
+POWER = 0.8  # probability of a decision for which a plan is made
+MOST_RUNS = 200  # largest number of runs in a plan: the variances of a few runs are not known well enough for more
 _NODES = 400
-SPREAD = 0.8
-"""Probability that the true variance of runs is between those from which a range of numbers of runs is computed."""
+SPREAD = 0.8  # probability that the true variance of runs is between those of both ends of a range of runs
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,7 @@ class RunRange:
     """Runs (or seeds) that each side needs, the present ones included; None where it is above `MOST_RUNS`."""
 
     low: int
-    middle: int | None
-    """With the median of what the variance may be."""
+    middle: int | None  # with the median of what the variance may be
     high: int | None
 
 
@@ -133,54 +129,36 @@ _NEED_RUNS = frozenset(
 class MeasureComparison:
     """A measure of a configuration compared with that of the baseline."""
 
-    measure: str
-    """`speed`, `goodput`, or a metric; of other figures, their name."""
-    is_ratio: bool
-    """Whether the change is that of a ratio (0.27: 27% more), and not a difference."""
+    measure: str  # `speed`, `goodput`, or a metric; of other figures, their name
+    is_ratio: bool  # whether the change is that of a ratio (0.27: 27% more), and not a difference
     baseline: float | None
     """Mean over its runs, of ratios the geometric one; in its own unit. Of paired runs only those in a pair count."""
     value: float | None
-    num_runs: tuple[int, int]
-    """Of the baseline and of the other: seeds of a score, runs of all else."""
-    change: float | None = None
-    """With `order.is_adjusted`, adjusted for the order of the runs."""
-    low: float | None = None
-    """Lower end of its interval; None where there is none."""
+    num_runs: tuple[int, int]  # of the baseline and of the other: seeds of a score, runs of all else
+    change: float | None = None  # with `order.is_adjusted`, adjusted for the order of the runs
+    low: float | None = None  # lower end of its interval; None where there is none
     high: float | None = None
     outcome: Outcome = "n/a"
-    is_better: bool | None = None
-    """Whether a different value is better than the baseline's."""
-    margin: float | None = None
-    """Largest change that counts as none, in the unit of `change`."""
-    p_different: float | None = None
-    """p-value of "there is no change", corrected for looks and for several configurations; None over samples."""
-    p_equal: float | None = None
-    """p-value of "the change is as large as the margin", corrected likewise."""
-    look: int = 1
-    """Number of times that this comparison was made while runs were added, this one included."""
-    level: float | None = None
-    """Level of this look alone at which all looks together have an error of 5%; None without a test."""
-    interval_level: float = LEVEL
-    """Of the interval: 95% at the first look, 1 - `level` at later ones."""
-    runs_to_tell: RunRange | None = None
-    """Of "cannot tell": runs a side, those at hand included, that would tell a change of the size found."""
-    runs_to_equal: RunRange | None = None
-    """Likewise, that would show a change of 0 to be inside of the margin."""
-    num_samples_needed: int | None = None
-    """Smallest number of scored samples, where no number of runs is enough with the present samples."""
-    order: OrderEffect | None = None
-    """None where it is unknown, or has no influence on this measure."""
+    is_better: bool | None = None  # whether a different value is better than the baseline's
+    margin: float | None = None  # largest change that counts as none, in the unit of `change`
+    p_different: float | None = (
+        None  # of "there is no change", corrected for looks and configurations; None over samples
+    )
+    p_equal: float | None = None  # of "the change is as large as the margin", corrected likewise
+    look: int = 1  # number of times that this comparison was made while runs were added, this one included
+    level: float | None = None  # level of this look alone at which all looks have an error of 5%; None without a test
+    interval_level: float = LEVEL  # of the interval: 95% at the first look, 1 - `level` at later ones
+    runs_to_tell: RunRange | None = None  # of "cannot tell": runs a side, with those at hand, to tell this change
+    runs_to_equal: RunRange | None = None  # likewise, to show that a change of 0 is inside of the margin
+    num_samples_needed: int | None = None  # least scored samples, where no number of runs is enough with those at hand
+    order: OrderEffect | None = None  # None where it is unknown, or has no influence on this measure
     control: NegativeControl | None = None
-    code: Code | None = None
-    """Why it is not decided; None where it is."""
-    reason: str | None = None
-    """The same in words, where the numbers do not show it."""
+    code: Code | None = None  # why it is not decided; None where it is
+    reason: str | None = None  # the same in words, where the numbers do not show it
     split: str | None = None
 
-    estimate: Estimate | None = None
-    """The change with its variances, of a ratio its logarithm; None where there is no interval."""
-    unadjusted: Estimate | None = None
-    """The estimate without the adjustment for the order of runs, where there is one."""
+    estimate: Estimate | None = None  # change with its variances, of a ratio its logarithm; None without an interval
+    unadjusted: Estimate | None = None  # the estimate without the adjustment for the order of runs, where there is one
 
     @property
     def scope(self) -> Scope | None:

@@ -24,8 +24,7 @@ from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.verdicts import special
 
-SPEED = "speed"
-"""Samples/s, or goodput where batches differ."""
+SPEED = "speed"  # samples/s, or goodput where batches differ
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,8 @@ class Group:
 
     label: str
     runs: tuple[RunRecord, ...]
-    noise_kind: NoiseKind = "plain"
-    """The noise scale that goodput uses, the same in all groups."""
-    levels: Mapping[str, str] = field(default_factory=dict)
-    """Name of its value on each axis, for main effects."""
+    noise_kind: NoiseKind = "plain"  # the noise scale that goodput uses, the same in all groups
+    levels: Mapping[str, str] = field(default_factory=dict)  # name of its value on each axis, for main effects
 
     @property
     def by_seed(self) -> dict[Any, list[RunRecord]]:
@@ -60,18 +57,12 @@ class Group:
 class Differs:
     """Differences between two groups of runs, in what makes them the same experiment."""
 
-    refused: tuple[str, ...] = ()
-    """Differences, in words, that are not allowed: there is no verdict."""
-    allowed: tuple[str, ...] = ()
-    """Differences that are allowed because they are what is compared; the text names them."""
-    unknown: tuple[str, ...] = ()
-    """Settings that a run does not record."""
-    batch: bool = False
-    """Whether the global batch size differs: then goodput is compared, not samples/s."""
-    elsewhere: bool = False
-    """Whether they ran on different machines, which is allowed and mentioned."""
-    samples: float | None = None
-    """The samples on which the group trains over those of the baseline; None where they are as many."""
+    refused: tuple[str, ...] = ()  # differences, in words, that are not allowed: there is no verdict
+    allowed: tuple[str, ...] = ()  # differences that are allowed because they are what is compared; the text names them
+    unknown: tuple[str, ...] = ()  # settings that a run does not record
+    batch: bool = False  # whether the global batch size differs: then goodput is compared, not samples/s
+    elsewhere: bool = False  # whether they ran on different machines, which is allowed and mentioned
+    samples: float | None = None  # samples on which the group trains over the baseline's; None where they are as many
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:
@@ -94,8 +85,7 @@ def why_one(first: int, second: int, noun: str) -> str | None:
 class Margin:
     """The largest change that counts as equal."""
 
-    amount: float
-    """In the unit of the metric, or a share of the baseline's figure; above 0."""
+    amount: float  # in the unit of the metric, or a share of the baseline's figure; above 0
     is_share: bool = False
 
     def of(self, baseline: float) -> float:
@@ -105,8 +95,7 @@ class Margin:
 
 _OF_THE_BASELINE = {SPEED: 0.02, "loss": 0.01, "perplexity": 0.01, "rmse": 0.01, "mse": 0.02, "mae": 0.01}
 """Shares of the baseline's figure, for measures without a fixed scale."""
-_POINTS = 0.005
-"""For scores from 0 to 1: half a point of a hundred."""
+_POINTS = 0.005  # for scores from 0 to 1: half a point of a hundred
 
 
 def default_margin(measure: str, task: str) -> Margin:
@@ -215,14 +204,10 @@ def step_class(run: RunRecord) -> str | None:
 class NegativeControl:
     """How much configurations differ that cannot differ in speed."""
 
-    most: float
-    """Largest ratio of two of them, less 1."""
-    variance: float
-    """Of the logarithm of a configuration's speed, beyond the variation from run to run; 0 where none is found."""
-    freedom: int
-    """Configurations less classes of them: the degrees of freedom of `variance`."""
-    p_value: float
-    """Of "they differ as single runs do"."""
+    most: float  # largest ratio of two of them, less 1
+    variance: float  # of the logarithm of a speed, beyond the variation from run to run; 0 where none is found
+    freedom: int  # configurations less classes of them: the degrees of freedom of `variance`
+    p_value: float  # of "they differ as single runs do"
 
     @property
     def is_found(self) -> bool:

@@ -17,10 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-NUM_BLOCKS = 100
-"""Into which samples are put where a score without each of them would take too long; rank correlations do."""
-MAX_CELLS = 200
-"""Kinds of samples up to which a score without one of each kind is computed."""
+NUM_BLOCKS = 100  # of samples where a score without each of them would take too long; rank correlations do
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +27,27 @@ class JackknifeScore:
     score: float
     pseudovalues: Floats
     """(G,), in the order of the samples, blocks or clusters; blocks are the same for all runs on the same samples."""
-    num_samples: int
-    """N, in blocks or not."""
-    num_clusters: int = 0
-    """Clusters of samples, each of which is one pseudovalue or whole in a block; 0 where samples are independent."""
+    num_samples: int  # N, in blocks or not
+    num_clusters: int = 0  # clusters of samples, each one pseudovalue or whole in a block; 0 for independent samples
 
     @property
     def is_known(self) -> bool:
         """Whether the score is also defined without each single sample, or block."""
         return len(self.pseudovalues) > 1 and bool(np.isfinite(self.pseudovalues).all())
+
+    def by_cluster(self, clusters: npt.NDArray[np.int64]) -> "JackknifeScore":
+        """Return a score whose pseudovalues are of clusters of samples that are drawn together.
+
+        The pseudovalue of a cluster is the score plus G / N times the sum of its samples' distances from the score, of
+        G clusters of N samples: their variance over G is that of the score over other clusters (Liang and Zeger,
+        Biometrika 73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them. `clusters` is
+        (N,), numbers from 0 without gaps.
+        """
+        num_clusters, values = int(clusters.max()) + 1, self.pseudovalues
+        if len(values) == self.num_samples:
+            apart = np.bincount(clusters, weights=values - self.score, minlength=num_clusters)
+            values = self.score + apart * num_clusters / self.num_samples
+        return JackknifeScore(self.score, values, self.num_samples, num_clusters)
 
 
 def of_mean(values: npt.ArrayLike) -> JackknifeScore:
@@ -145,22 +154,6 @@ def _average_precision(
         chosen = is_class == value
         without[chosen] = (before_G + own_G + after_G)[group[chosen]] / (positive.sum() - value)
     return float(parts_G.sum()) / positive.sum(), without
-
-
-def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> JackknifeScore:
-    """Return a score whose pseudovalues are of clusters of samples that are drawn together.
-
-    The pseudovalue of a cluster is the score plus G / N times the sum of its samples' distances from the score, of G
-    clusters of N samples: their variance over G is that of the score over other clusters (Liang and Zeger, Biometrika
-    73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them. `clusters` is (N,), numbers
-    from 0 without gaps.
-    """
-    num_clusters = int(clusters.max()) + 1
-    values = scored.pseudovalues
-    if len(values) == scored.num_samples:
-        apart = np.bincount(clusters, weights=values - scored.score, minlength=num_clusters)
-        values = scored.score + apart * num_clusters / scored.num_samples
-    return JackknifeScore(scored.score, values, scored.num_samples, num_clusters)
 
 
 def _scored(score: float | None, without: Sequence[float | None] | Floats, num_samples: int) -> JackknifeScore | None:

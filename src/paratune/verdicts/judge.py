@@ -35,12 +35,10 @@ class Verdict:
     baseline_runs: tuple[str, ...]
     speed: MeasureComparison
     quality: tuple[MeasureComparison, ...]
-    split: str | None
-    """The split whose scores are compared: test, or validation where a run has no test scores."""
+    split: str | None  # the split whose scores are compared: test, or validation where a run has no test scores
     task: str
     differs: Differs
-    num_compared: int
-    """Configurations that are compared with this baseline; p-values are corrected for their number."""
+    num_compared: int  # configurations that are compared with this baseline; p-values are corrected for their number
     notes: tuple[str, ...] = ()
 
     @property
@@ -141,8 +139,9 @@ def judge(
         quality = tuple(scores[place, metric] for metric in metrics[place])
         left_out = _left_out(base, other) if quality else ()
         verdicts.append(Verdict(
-            other.label, baseline, tuple(run.name for run in other.runs), tuple(run.name for run in base.runs),
-            speeds[place], quality, splits[place], task, differ[place], num_compared=len(others),
+            label=other.label, baseline=baseline, runs=tuple(run.name for run in other.runs),
+            baseline_runs=tuple(run.name for run in base.runs), speed=speeds[place], quality=quality,
+            split=splits[place], task=task, differs=differ[place], num_compared=len(others),
             notes=(*notes[place], *order_notes(speeds[place]), *left_out, *cluster_notes(quality)),
         ))  # fmt: skip
     return verdicts
@@ -198,8 +197,7 @@ def _left_out(base: Group, other: Group) -> Iterator[str]:
             yield f"not in the scores, because the other side has no run of that seed: {', '.join(names)}"
 
 
-Pairs = Sequence[tuple[int, int]]
-"""Places of cells that differ only on an axis, the baseline's value first."""
+Pairs = Sequence[tuple[int, int]]  # places of cells that differ only on an axis, the baseline's value first
 
 
 @dataclass(frozen=True)
@@ -210,8 +208,7 @@ class FactorEffect:
     level: str
     baseline: str
     comparison: MeasureComparison
-    num_combinations: int
-    """Combinations of the other axes that have both values."""
+    num_combinations: int  # combinations of the other axes that have both values
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; unknown values are None."""
@@ -238,9 +235,9 @@ def factor_effects(
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
         pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
-        # All runs of a value: scores are averaged over the combinations of a seed, which both values have.
+        # All runs of a value: scores are averaged over the combinations of a seed.
         sides = [
-            [Group(str(at), tuple(run for pair in some for run in _shared(cells, pair, at))) for at in (0, 1)]
+            [Group(str(at), tuple(run for pair in some for run in cells[pair[at]].runs)) for at in (0, 1)]
             for some in pairs.values()
         ]
         looks = [history.at(first.runs, second.runs) for first, second in sides]
@@ -260,12 +257,6 @@ def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> Pairs:
     of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
     others = [(place, at.get(frozenset({**levels, axis: level}.items()))) for place, levels in of_base]
     return [(place, other) for place, other in others if other is not None]
-
-
-def _shared(cells: Sequence[Group], pair: tuple[int, int], at: int) -> Sequence[RunRecord]:
-    """Return the runs of one cell of a pair whose seeds the other one has too; all where they share none."""
-    own, seeds = cells[pair[at]].runs, {run.run.seed for run in cells[pair[1 - at]].runs}
-    return [run for run in own if run.run.seed in seeds] or own
 
 
 def _speed(

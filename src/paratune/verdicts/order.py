@@ -19,15 +19,12 @@ from paratune.records.finished import RunRecord
 from paratune.verdicts import special
 
 Floats = npt.NDArray[np.float64]
-ADJUST_BELOW = 0.1
-"""p-value of "no drift" below which changes are adjusted, also where runs are interleaved."""
+ADJUST_BELOW = 0.1  # p-value of "no drift" below which changes are adjusted, also where runs are interleaved
 WARN_BELOW = 0.05
 LEAST_GAP_S = 3600.0
 """Between the end of a run and the start of the next one: the least gap between two sessions. See `_in_time`."""
-LEAST_LOAD = 0.02
-"""Standard deviation of the load by other programs (share of all cores) from which it is a covariate."""
-MOST_SHARE = 0.25
-"""Of the degrees of freedom: the most covariates that are used."""
+LEAST_LOAD = 0.02  # standard deviation of the load by other programs (share of all cores) from which it is a covariate
+MOST_SHARE = 0.25  # of the degrees of freedom: the most covariates that are used
 MOST_POWERS, LEAST_FREEDOM = 3, 2
 """Powers of the place in time where the order is confounded, as far as they leave these degrees of freedom. A drift in
 the form of a u needs the second, one that rises and falls the third: benchmarks/verdicts_202611.md, section Speed."""
@@ -39,11 +36,9 @@ LEAST_OVERLAP = 0.05
 class RunTime:
     """The time of a run, and the load by other programs."""
 
-    began: float
-    """Unix seconds."""
+    began: float  # Unix seconds
     ended: float
-    load: float | None
-    """Share of all cores that other programs kept busy; None where it is unknown."""
+    load: float | None  # share of all cores that other programs kept busy; None where it is unknown
     hosts: frozenset[str] = frozenset()
 
 
@@ -51,21 +46,15 @@ class RunTime:
 class OrderEffect:
     """The part of the speed that the order of runs explains; changes are ratios less 1."""
 
-    covariates: tuple[str, ...]
-    """`order`, `session` or `load`."""
-    total: float
-    """Change of the speed from the first run (or session) to the one that differs most; 0 for `load` alone."""
+    covariates: tuple[str, ...]  # `order`, `session` or `load`
+    total: float  # change of the speed from the first run (or session) to the one that differs most; 0 for `load` alone
     total_low: float
     total_high: float
-    bias: float
-    """Part of the unadjusted change that the covariates explain."""
-    p_value: float
-    """Of "there is no such effect"."""
+    bias: float  # part of the unadjusted change that the covariates explain
+    p_value: float  # of "there is no such effect"
     is_adjusted: bool
-    is_confounded: bool
-    """Whether all runs of one side ended before the first run of the other began."""
-    load_difference: float | None = None
-    """Mean load by other programs during the runs of the configuration, less that during the baseline's."""
+    is_confounded: bool  # whether all runs of one side ended before the first run of the other began
+    load_difference: float | None = None  # mean load by other programs, less that during the baseline's runs
 
     @property
     def is_drift(self) -> bool:
@@ -99,19 +88,13 @@ class OrderModel:
 
     times: Sequence[Sequence[RunTime]]
     names: tuple[str, ...]
-    columns: Sequence[Floats]
-    """Of each configuration, (runs, covariates)."""
-    slopes: Floats
-    """(covariates,)."""
-    covariance: Floats
-    """Of the slopes, (covariates, covariates)."""
-    mean_square: float
-    """Of the residuals."""
-    freedom: float
-    """Degrees of freedom of `mean_square`."""
+    columns: Sequence[Floats]  # of each configuration, (runs, covariates)
+    slopes: Floats  # (covariates,)
+    covariance: Floats  # of the slopes, (covariates, covariates)
+    mean_square: float  # of the residuals
+    freedom: float  # degrees of freedom of `mean_square`
     p_value: float
-    leverages: tuple[float, ...]
-    """Of each configuration: its part of the degrees of freedom that the slopes take."""
+    leverages: tuple[float, ...]  # of each configuration: its part of the degrees of freedom that the slopes take
 
     def adjusted(self, logs: Sequence[float], place: int) -> list[float]:
         """Return the logarithms of a configuration's rates, without what the covariates explain."""
@@ -140,16 +123,12 @@ class OrderModel:
         half = float(special.stdtrit(self.freedom, 0.975)) * error
         loads = [[time.load for time in self.times[at] if time.load is not None] for at in (0, place)]
         return OrderEffect(
-            covariates=tuple(dict.fromkeys(self.names)),
-            total=math.expm1(total),
-            total_low=math.expm1(max(-50.0, total - half)),
-            total_high=math.expm1(min(50.0, total + half)),
-            bias=math.expm1(float(self.difference(0, place) @ self.slopes)),
-            p_value=self.p_value,
-            is_adjusted=self.has_to_adjust,
-            is_confounded=is_confounded(self.times[0], self.times[place]),
+            covariates=tuple(dict.fromkeys(self.names)), total=math.expm1(total),
+            total_low=math.expm1(max(-50.0, total - half)), total_high=math.expm1(min(50.0, total + half)),
+            bias=math.expm1(float(self.difference(0, place) @ self.slopes)), p_value=self.p_value,
+            is_adjusted=self.has_to_adjust, is_confounded=is_confounded(self.times[0], self.times[place]),
             load_difference=float(np.mean(loads[1]) - np.mean(loads[0])) if all(loads) else None,
-        )
+        )  # fmt: skip
 
 
 def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:

@@ -26,13 +26,11 @@ from paratune.verdicts.groups import Group, Margin, matched, why_one
 from paratune.verdicts.jackknife import Floats, JackknifeScore
 from paratune.verdicts.scoring import CannotTell, PredictionRows, read_rows, score_again
 
-Scores = Mapping[Hashable, float]
-"""The score of each seed."""
+Scores = Mapping[Hashable, float]  # the score of each seed
 Seeds = Sequence[Sequence[RunRecord]]
 Cache = dict[tuple[str, str], tuple[PredictionRows, JackknifeScore]]
 """By the run whose rows are the reference, and run: several comparisons need the baseline's file."""
-_NOT_BY_CHANCE = 3
-"""Seeds without any change that show equality: on 50 rows two have no change by chance 7% of the time, three 2%."""
+_NOT_BY_CHANCE = 3  # seeds without a change that show equality: on 50 rows two have none by chance 7% of the time, 3 2%
 SMALLEST_SHARE = 0.001
 """Of the F distribution: a pair whose differences vary less than this quantile keeps its own variance. Two ways to
 compute the same thing have nearly the same score with each seed, among configurations that train something else."""

@@ -21,22 +21,12 @@ from paratune.metrics.regression import grade_scale, grades, quadratic_kappa
 from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER
-from paratune.verdicts.jackknife import (
-    MAX_CELLS,
-    Floats,
-    JackknifeScore,
-    by_cluster,
-    mean_over_classes,
-    of_blocks,
-    of_kinds,
-    of_mean,
-    of_sums,
-)
+from paratune.verdicts.jackknife import JackknifeScore, mean_over_classes, of_blocks, of_kinds, of_mean, of_sums
 
-_AGREES = 1e-4
-"""How far a score that is computed again may be from the recorded one, relative to it."""
-
-Clusters = npt.NDArray[np.int64] | None
+_AGREES = 1e-4  # how far a score that is computed again may be from the recorded one, relative to it
+MAX_KINDS = 200  # kinds of samples up to which a score without one of each kind is computed
+Floats, Ints = npt.NDArray[np.float64], npt.NDArray[np.int64]
+Clusters = Ints | None
 
 
 class CannotTell(Exception):
@@ -56,7 +46,7 @@ class PredictionRows:
             raise CannotTell(f"the predictions of {plain(self.run)} have no column {name}")
         return self.columns[name]
 
-    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+    def numbers(self, name: str) -> Floats:
         """Return a column of numbers, (N,); `CannotTell` where there is none, or it has other values."""
         try:
             values = np.asarray(self[name], dtype=np.float64)
@@ -67,7 +57,7 @@ class PredictionRows:
         return values
 
     @property
-    def clusters(self) -> npt.NDArray[np.int64] | None:
+    def clusters(self) -> Clusters:
         """The cluster of each row, (N,), numbered from 0; None where rows count as independent."""
         if CLUSTER not in self.columns:
             return None
@@ -103,9 +93,6 @@ def read_rows(run: RunRecord, split: str) -> PredictionRows:
     return PredictionRows(run.name, columns)
 
 
-Scorer = Callable[[RunRecord, PredictionRows, str], JackknifeScore | None]
-
-
 def score_again(run: RunRecord, rows: PredictionRows, split: str, metric: str) -> JackknifeScore:
     """Return a score of a run with the pseudovalues of its samples.
 
@@ -119,9 +106,8 @@ def score_again(run: RunRecord, rows: PredictionRows, split: str, metric: str) -
     recorded = run.score(split, metric)
     if recorded is None or abs(scored.score - recorded) > _AGREES * max(abs(recorded), 1e-2):
         in_record = "none" if recorded is None else f"{recorded:.6g}"
-        raise CannotTell(
-            f"the predictions of {plain(run.name)} give {metric} {scored.score:.6g}, its record {in_record}"
-        )
+        given = f"{metric} {scored.score:.6g}"
+        raise CannotTell(f"the predictions of {plain(run.name)} give {given}, its record {in_record}")
     return scored
 
 
@@ -133,10 +119,10 @@ def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeSc
     if is_absent or kind not in _SCORERS or metric not in METRICS[kind]:
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
     scored, clusters = _SCORERS[kind](run, rows, metric), rows.clusters
-    return scored if scored is None or clusters is None else by_cluster(scored, clusters)
+    return scored if scored is None or clusters is None else scored.by_cluster(clusters)
 
 
-def _ids(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
+def _ids(run: RunRecord, rows: PredictionRows, column: str) -> Ints:
     """Return class ids of a column of class names, (N,)."""
     place = {label: number for number, label in enumerate(run.labels)}
     ids = [place.get(text) for text in rows.texts(column)]
@@ -162,14 +148,10 @@ def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
 
 
 def _of_pairs(
-    true: npt.NDArray[np.int64],
-    given: npt.NDArray[np.int64],
-    num_classes: int,
-    score: Callable[..., float | None],
-    clusters: Clusters,
+    true: Ints, given: Ints, num_classes: int, score: Callable[..., float | None], clusters: Clusters
 ) -> JackknifeScore | None:
     """Return a score of (true, given) pairs that takes weights."""
-    if num_classes**2 > MAX_CELLS:
+    if num_classes**2 > MAX_KINDS:
         return of_blocks(len(true), lambda left: score(true[left], given[left]), clusters)
 
     def of_counts(counts: Floats) -> float | None:
@@ -179,7 +161,7 @@ def _of_pairs(
     return of_kinds(true * num_classes + given, of_counts)
 
 
-def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], clusters: Clusters) -> JackknifeScore | None:
+def _kappa(true: Ints, given: Ints, clusters: Clusters) -> JackknifeScore | None:
     """Return Cohen's kappa with quadratic weights of steps on a scale."""
     lowest = min(true.min(), given.min())
     true, given = true - lowest, given - lowest
@@ -263,9 +245,8 @@ def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np
     for number, text in enumerate(rows.texts(column)):
         for name in text.split(separator) if text else ():
             if name not in place:
-                raise CannotTell(
-                    f"the predictions of {plain(run.name)} have a {column} that is not a class of its task"
-                )
+                who = f"the predictions of {plain(run.name)}"
+                raise CannotTell(f"{who} have a {column} that is not a class of its task")
             is_member[number, place[name]] = True
     return is_member
 
@@ -321,7 +302,7 @@ def _vectors(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
     return _numbers(run, rows, metric)
 
 
-_SCORERS: Mapping[str, Scorer] = {
+_SCORERS: Mapping[str, Callable[[RunRecord, PredictionRows, str], JackknifeScore | None]] = {
     "classification": _classes,
     "mlm": _windows,
     "multi_label": _sets,

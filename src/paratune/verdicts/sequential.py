@@ -22,10 +22,8 @@ from paratune.verdicts import special
 
 FIRST_SHARE = 0.7
 """Of the error: spent at the first look, when the matrix plans no rounds. The rest is for runs that are added."""
-PLANNED_SHARE = 0.9
-"""Of the error: spent up to the planned number of runs, by `paratune sweep --until`."""
-_NODES = 201
-"""Of the integration over the statistic of the look before; odd, for Simpson's rule."""
+PLANNED_SHARE = 0.9  # of the error: spent up to the planned number of runs, by `paratune sweep --until`
+_NODES = 201  # of the integration over the statistic of the look before; odd, for Simpson's rule
 _ALPHAS = np.geomspace(1e-12, 0.5, 60)
 _HIGHEST_Z = 12.0
 
@@ -38,10 +36,8 @@ FIRST_LOOK: Looks = ((1.0, FIRST_SHARE),)
 class LookHistory:
     """The earlier looks at runs, from the record of their matrix."""
 
-    looks: tuple[Look, ...] = ()
-    """In time order."""
-    num_planned: int | None = None
-    """Of the present look: runs of a configuration after which `paratune sweep --until` ends; None without it."""
+    looks: tuple[Look, ...] = ()  # in time order
+    num_planned: int | None = None  # runs of a configuration after which `paratune sweep --until` ends; None without it
 
     def at(self, *sides: Sequence[RunRecord]) -> Looks:
         """Return the looks at the runs of two configurations, the present one included; one look where none counts.

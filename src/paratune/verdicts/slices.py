@@ -23,8 +23,7 @@ from paratune.verdicts.estimate import LEVEL, Estimate
 from paratune.verdicts.jackknife import JackknifeScore, of_mean
 from paratune.verdicts.scoring import CannotTell, PredictionRows, members, read_rows, score_rows
 
-_NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}
-"""These are undefined or meaningless for rows with one label."""
+_NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}  # these are undefined or meaningless for rows with one label
 _SHARES = {
     *("accuracy", "f1_micro", "within_one", "exact_agreement", "adjacent_agreement"),
     *("exact", "has_answer_exact", "no_answer_exact", "recall_at_1"),
@@ -41,8 +40,7 @@ def scored_task(
     return RunRecord(name, folder, RunFile(task=task, config={"task": dict(options)}, grades=options.get("grades")))
 
 
-Slices = dict[str, tuple[npt.NDArray[np.int64], str | None]]
-"""For each slice of a column: its rows, and a detail of its name."""
+Slices = dict[str, tuple[npt.NDArray[np.int64], str | None]]  # slices of a column: rows, and a detail of the name
 
 
 def slice_records(

@@ -21,8 +21,7 @@ from paratune.verdicts.groups import SPEED, Group, NegativeControl, is_of_a_step
 from paratune.verdicts.order import OrderModel, order_model, run_time
 
 GOODPUT = "goodput"
-Rates = Sequence[float | None]
-"""Of each run; None where it is unknown."""
+Rates = Sequence[float | None]  # of each run; None where it is unknown
 
 
 def speed_of(
@@ -144,10 +143,8 @@ def efficiency_of(
 BASELINE_FACTOR = 2.0
 """The baseline's own variance counts so many times where it is above the common one: it is in all comparisons. Chosen
 by simulation: benchmarks/verdicts_202611.md, section Speed."""
-OWN_QUANTILE = 0.999
-"""Of the F distribution: a configuration that varies more has its own degrees of freedom, too."""
-LEAST_FREEDOM = 0.5
-"""Degrees of freedom that a regression leaves a configuration, from which it has a variance of its own."""
+OWN_QUANTILE = 0.999  # of the F distribution: a configuration that varies more has its own degrees of freedom, too
+LEAST_FREEDOM = 0.5  # degrees of freedom that a regression leaves a configuration with a variance of its own
 
 
 def logs_of(values: Rates) -> list[float]:
@@ -194,16 +191,11 @@ def changes_of(
 class Speeds:
     """The logarithms of the rates of configurations with two runs or more, the baseline first."""
 
-    logs: list[list[float]]
-    """Without what the order of the runs explains, where the model has to adjust."""
-    sides: list[Side]
-    """With one variance for those that vary alike."""
-    pair_sides: list[Side]
-    """The same for the comparison of two of them; see `sides_of_pairs`."""
-    model: OrderModel | None
-    """None where the times of a run are not recorded, or there are too few runs."""
-    control: NegativeControl | None
-    """None where all configurations may differ."""
+    logs: list[list[float]]  # without what the order of the runs explains, where the model has to adjust
+    sides: list[Side]  # with one variance for those that vary alike
+    pair_sides: list[Side]  # the same for the comparison of two of them; see `sides_of_pairs`
+    model: OrderModel | None  # None where the times of a run are not recorded, or there are too few runs
+    control: NegativeControl | None  # None where all configurations may differ
 
     @property
     def is_adjusted(self) -> bool:

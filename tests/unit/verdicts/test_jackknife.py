@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from paratune.verdicts.jackknife import by_cluster, of_blocks, of_kinds, of_mean, of_sums
+from paratune.verdicts.jackknife import of_blocks, of_kinds, of_mean, of_sums
 
 RNG = np.random.default_rng(7)
 TRUE = RNG.integers(0, 2, 60)
@@ -82,7 +82,7 @@ def test_a_score_that_is_undefined_with_all_samples_is_none():
 def test_the_variance_by_cluster_is_that_of_cluster_robust_errors():
     # Of a mean: sum over clusters of the squared sum of residuals, over N^2, times G / (G - 1); written out.
     values, clusters = RNG.normal(size=12), np.asarray([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4])
-    found = by_cluster(of_mean(values), clusters)
+    found = of_mean(values).by_cluster(clusters)
     residuals = values - values.mean()
     sums = np.asarray([residuals[clusters == cluster].sum() for cluster in range(5)])
     expected = (sums**2).sum() / 12**2 * 5 / 4
@@ -93,7 +93,7 @@ def test_the_variance_by_cluster_is_that_of_cluster_robust_errors():
 
 def test_clusters_of_one_row_change_nothing():
     values = RNG.normal(size=9)
-    found = by_cluster(of_mean(values), np.arange(9))
+    found = of_mean(values).by_cluster(np.arange(9))
     assert found.pseudovalues == pytest.approx(values)
 
 
@@ -115,7 +115,7 @@ def test_intervals_of_clustered_rows_cover():
     clusters = np.repeat(np.arange(50), 20)
     for _ in range(600):
         scored = of_mean(rng.normal(size=50)[clusters] + rng.normal(size=1000))
-        for name, one in (("rows", scored), ("clusters", by_cluster(scored, clusters))):
+        for name, one in (("rows", scored), ("clusters", scored.by_cluster(clusters))):
             values = one.pseudovalues
             half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
             covered[name] += abs(one.score) <= half

@@ -183,11 +183,9 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
 
 
 def forest_plot(
-    families: Mapping[str, Sequence[Verdict]],
-    key: str = "effects",
-    title: str = "Effects of the configurations",
+    families: Mapping[str, Sequence[Verdict]], key: str = "effects", title: str = "Effects of the configurations",
     caption: str = "",
-) -> Drawing:
+) -> Drawing:  # fmt: skip
     """Draw the change of speed and of the first scores in each verdict, with interval and margin, by their headings."""
     judgements = [verdict for members in families.values() for verdict in members]
     lines: list[tuple[str, Verdict | None]] = []
