@@ -106,16 +106,9 @@ def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
                 for group in groups
             ]  # fmt: skip
             is_cut = name == "host" and len(groups) < documents["num_hosts"]
-            note = f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}."
-            yield make_table(
-                key,
-                f"Documents by {name}",
-                ((name.capitalize(), "value"), *numbers),
-                rows,
-                1,
-                [note] * is_cut,
-                is_closed=True,
-            )
+            notes = [f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}."] * is_cut
+            columns = ((name.capitalize(), "value"), *numbers)
+            yield make_table(key, f"Documents by {name}", columns, rows, 1, notes, is_closed=True)
 
 
 def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] | None) -> Table:

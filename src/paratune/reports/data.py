@@ -15,20 +15,8 @@ import numpy.typing as npt
 
 from paratune.base.units import format_share
 from paratune.reports.document import ReportDocument, ReportSection
+from paratune.reports.figures import plots
 from paratune.reports.figures.canvas import FOLDER, WIDTH, Draw, Drawing, Hovers, Key, drawing_files
-from paratune.reports.figures.plots import (
-    Bars,
-    Interval,
-    Points,
-    bars,
-    forest,
-    heat_map,
-    height_of_rows,
-    histogram,
-    panels,
-    points,
-    run_style,
-)
 from paratune.reports.output import write_page
 from paratune.reports.page.document import made_by
 from paratune.reports.text import shorten
@@ -94,35 +82,36 @@ def data_drawings(view: DataView) -> Iterator[Drawing]:
         yield _word_cloud(view, f"words{number if number > 1 else ''}_{plain}", column, texts)
 
 
-def _layers(view: DataView, count: Callable[[slice], Any]) -> tuple[list[Bars], tuple[Key, ...]]:
-    """Return the bars of each split, whose values `count` returns for its rows; and their legend, if several."""
+def _layers(view: DataView, count: Callable[[slice], Any]) -> list[plots.Bars]:
+    """Return the bars of each split, whose values `count` returns for its rows."""
     ends = np.cumsum(list(view.splits.values())).tolist()
     rows = [slice(end - size, end) for end, size in zip(ends, view.splits.values(), strict=True)]
-    return [Bars(count(part), run_style(number)[0]) for number, part in enumerate(rows)], _areas(view.splits)
+    return [plots.Bars(count(part), plots.run_style(number)[0]) for number, part in enumerate(rows)]
 
 
 def _areas(names: Iterable[str]) -> tuple[Key, ...]:
-    keys = tuple(Key(shorten(name, 30), run_style(number)[0], is_area=True) for number, name in enumerate(names))
+    keys = tuple(Key(shorten(name, 30), plots.run_style(number)[0], is_area=True) for number, name in enumerate(names))
     return keys if len(keys) > 1 else ()
 
 
 def _labels(view: DataView) -> Drawing:
+    legend = _areas(view.splits)
     if view.classes:
         size = len(view.classes)
-        layers, legend = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
+        layers = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
         share = format_share(float(np.bincount(view.labels).max()) / view.num_rows)
         caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
-        draw = bars(view.classes, layers, stacked=True, xlabel="Rows")
-        return Drawing("class_balance", "Rows of each class", caption, draw, height_of_rows(size), legend=legend)
+        draw = plots.bars(view.classes, layers, stacked=True, xlabel="Rows")
+        return Drawing("class_balance", "Rows of each class", caption, draw, plots.height_of_rows(size), legend=legend)
     distinct = np.unique(view.labels)
     if len(distinct) > _MAX_BARS:
         edges = np.histogram_bin_edges(view.labels, bins=_MAX_BARS)
     else:  # a bar for each value
         step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
         edges = np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
-    layers, legend = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
+    layers = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
     mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
-    draw = histogram(edges, layers, marks={float(mean): ""}, xlabel=shorten(view.label, 60), ylabel="Rows")
+    draw = plots.histogram(edges, layers, marks={float(mean): ""}, xlabel=shorten(view.label, 60), ylabel="Rows")
     caption = f"{view.num_rows:,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
     return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2, legend=legend)
 
@@ -130,12 +119,12 @@ def _labels(view: DataView) -> Drawing:
 def _lengths(view: DataView) -> Drawing:
     def panel(values: Ints, name: str, marks: Mapping[float, str]) -> Draw:
         edges = np.histogram_bin_edges(values, bins=30)
-        layers, _ = _layers(view, lambda rows: np.histogram(values[rows], bins=edges)[0])
+        layers = _layers(view, lambda rows: np.histogram(values[rows], bins=edges)[0])
         marks = {float(np.median(values)): "", **marks}
-        return histogram(edges, layers, marks=marks, xlabel=f"{name} of a sample", ylabel="Rows")
+        return plots.histogram(edges, layers, marks=marks, xlabel=f"{name} of a sample", ylabel="Rows")
 
     limit = {float(view.max_length): "data.max_length"}
-    draw = panels(panel(view.words, "Words", {}), panel(view.tokens, "Tokens", limit))
+    draw = plots.panels(panel(view.words, "Words", {}), panel(view.tokens, "Tokens", limit))
     cut = format_share(float((view.tokens > view.max_length).mean()))
     caption = (
         f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens), and "
@@ -148,8 +137,8 @@ def _lengths(view: DataView) -> Drawing:
 def _length_by_score(view: DataView) -> Drawing:
     groups, stride = view.rows_by_group, max(1, -(-view.num_rows // _MAX_POINTS))
     series = [
-        Points(view.words[rows[::stride]], view.labels[rows[::stride]], run_style(number)[0], size=3.4, alpha=0.45)
-        for number, rows in enumerate(groups.values())
+        plots.Points(view.words[rows], view.labels[rows], plots.run_style(number)[0], size=3.4, alpha=0.45)
+        for number, rows in enumerate(rows[::stride] for rows in groups.values())
     ]
     correlation = _correlations_of({"words": view.words, "label": view.labels})["words"]["label"]
     known = np.isfinite(correlation)
@@ -157,7 +146,7 @@ def _length_by_score(view: DataView) -> Drawing:
     if view.num_rows > _MAX_POINTS:
         caption += f" About {_MAX_POINTS:,} of {view.num_rows:,} rows are drawn, evenly spaced."
     legend = _areas([f"{view.by} {name}" for name in groups] if view.groups is not None else [])
-    draw = points(series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
+    draw = plots.points(series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
     return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6, legend=legend)
 
 
@@ -166,24 +155,24 @@ def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> D
     rows = {}
     for at, values in enumerate(groups.values()):
         if not len(values):
-            rows[at] = Interval(None)
+            rows[at] = plots.Interval(None)
             continue
         low, middle, high = np.percentile(values, [25, 50, 75])
         inside = values[(values >= low - 1.5 * (high - low)) & (values <= high + 1.5 * (high - low))]
         text = f"{names[at]}: median {middle:g}, quartiles {low:g} and {high:g}"
-        rows[at] = Interval(middle, low, high, text=text, whiskers=(inside.min(), inside.max()))
-    draw = forest(names, rows, from_zero=False, xlabel=label)
+        rows[at] = plots.Interval(middle, low, high, text=text, whiskers=(inside.min(), inside.max()))
+    draw = plots.forest(names, rows, from_zero=False, xlabel=label)
     caption = "Points: median; thick: quartiles; thin: values up to 1.5 times their distance. In brackets: rows."
-    return Drawing(key, title, caption, draw, height_of_rows(len(names)))
+    return Drawing(key, title, caption, draw, plots.height_of_rows(len(names)))
 
 
 def _classes_by_group(view: DataView) -> Drawing:
     groups, size = view.rows_by_group, len(view.classes)
     shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
-    layers = [Bars(100 * shares[:, number], run_style(number)[0]) for number in range(size)]
+    layers = [plots.Bars(100 * shares[:, number], plots.run_style(number)[0]) for number in range(size)]
     names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
-    draw = bars(names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
-    title, height = f"Classes by {view.by}", height_of_rows(len(groups))
+    draw = plots.bars(names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
+    title, height = f"Classes by {view.by}", plots.height_of_rows(len(groups))
     return Drawing("classes_by_type", title, "In brackets: rows.", draw, height, legend=_areas(view.classes))
 
 
@@ -191,7 +180,7 @@ def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     if not view.numeric and view.classes:
         note = "No correlations: the data have no column of numbers."
-        return Drawing("correlations", title, "", bars([], []), 0.0, note=note)
+        return Drawing("correlations", title, "", plots.bars([], []), 0.0, note=note)
     columns: dict[str, Any] = {} if view.classes else {view.label: view.labels}
     for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
         columns.setdefault(name, values)
@@ -203,7 +192,7 @@ def _correlations(view: DataView) -> Drawing:
         caption += f" Not shown beyond {_MAX_NUMERIC} columns: {', '.join(beyond)}."
     shown = varying[:_MAX_NUMERIC]
     table = _correlations_of({name: columns[name] for name in shown}).to_numpy().tolist()
-    draw = heat_map(shown, [[None if np.isnan(r) else r for r in row] for row in table])
+    draw = plots.heat_map(shown, [[None if np.isnan(r) else r for r in row] for row in table])
     return Drawing("correlations", title, caption, draw, 1.4 + 0.42 * len(shown))
 
 
@@ -223,12 +212,12 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
             f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty). It "
             f"needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
         )
-        return Drawing(name, title, "", bars([], []), 0.0, note=note)
+        return Drawing(name, title, "", plots.bars([], []), 0.0, note=note)
     placed = place_words(words, width=72 * WIDTH, height=72 * height)
 
     def draw(figure: Any, hovers: Hovers) -> None:
         for number, (word, x, y, size) in enumerate(placed):
-            style = {"fontsize": size, "color": run_style(number)[0], "ha": "left", "va": "baseline"}
+            style = {"fontsize": size, "color": plots.run_style(number)[0], "ha": "left", "va": "baseline"}
             figure.text(x / (72 * WIDTH), y / (72 * height), word, **style)
 
     commonest = ", ".join(f"{word} {count:,}" for word, count in words[:5])

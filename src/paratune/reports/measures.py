@@ -287,15 +287,6 @@ _MEASURES = (
 )  # fmt: skip
 MEASURES: Mapping[str, Measure] = {measure.key: measure for measure in _MEASURES}
 """The measures of all runs by key, in the order of tables."""
-
-
-def named(*keys: str) -> tuple[Measure, ...]:
-    """Return the measures of these keys: a view."""
-    return tuple(MEASURES[key] for key in keys)
-
-
-STEP_PARTS = named(*(f"{phase}_mean_ms" for phase in ALL_PHASES))
-TOTAL_PARTS = named(*(f"{phase}_s" for phase in ALL_PHASES))
 EFFICIENCY = _efficiency(
     "statistical_efficiency", "Statistical efficiency", "share", 1,
     "(phi + m0) / (phi + m), phi the noise scale, m the global batch, m0 the reference batch",
@@ -303,6 +294,22 @@ EFFICIENCY = _efficiency(
 GOODPUT = _efficiency(
     "goodput_samples_per_s", "Goodput (useful samples/s)", "rate", 1, "samples/s times statistical efficiency"
 )
+SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
+_PER_DEVICE = "speed-up over the number of devices, against the first line"
+SCALING = Measure("Scaling", "scaling_efficiency", "Efficiency", "share", 1, _PER_DEVICE)
+OF_CONFIGURATIONS: Mapping[str, Measure] = {
+    **MEASURES, **{measure.key: measure for measure in (EFFICIENCY, GOODPUT, SPEED_UP, SCALING)}
+}  # fmt: skip
+"""The same, and those that depend on other configurations."""
+
+
+def named(*keys: str) -> tuple[Measure, ...]:
+    """Return the measures of these keys: a view."""
+    return tuple(OF_CONFIGURATIONS[key] for key in keys)
+
+
+STEP_PARTS = named(*(f"{phase}_mean_ms" for phase in ALL_PHASES))
+TOTAL_PARTS = named(*(f"{phase}_s" for phase in ALL_PHASES))
 
 
 # ---- Measures that depend on the runs that are compared

@@ -15,24 +15,16 @@ from paratune.base.text import plain
 from paratune.base.units import counted, format_number
 from paratune.errors import CheckpointError
 from paratune.records.finished import number_in, steps_taken
-from paratune.records.sweep import (
-    METRIC_NAMES,
-    NOT_ALLOCATED,
-    RATIO_CLAIMS,
-    SYSTEM_MEASURES,
-    Published,
-    PublishedClaim,
-    measure_units,
-)
+from paratune.records.sweep import NOT_ALLOCATED, SYSTEM_MEASURES, Published, PublishedClaim, measure_units
 from paratune.reports.amounts import Scale
-from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, Measure, score
+from paratune.reports.measures import MEASURES, OF_CONFIGURATIONS, Measure, score
 from paratune.reports.outcomes import SweepReport
-from paratune.reports.systems.building import SPEED_UP, build, memory_kinds, scalings
+from paratune.reports.systems.building import build, memory_kinds, scalings
 from paratune.reports.systems.model import Configuration, Systems, label_of
 from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
 from paratune.verdicts import Group, Margin, MeasureComparison
-from paratune.verdicts.estimate import ALPHA, LEVEL
+from paratune.verdicts.estimate import ALPHA
 from paratune.verdicts.finding import change_of_log
 from paratune.verdicts.judge import shared_split
 from paratune.verdicts.scores import differences
@@ -82,14 +74,14 @@ def _figures_table(report: SweepReport, published: Published) -> Table:
             values = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
             notes[f"{len(matching)} configurations have the values {values}: the figure is n/a."] = None
         else:
-            if figure.measure not in SYSTEM_MEASURES:  # a score on test, or else on validation
+            is_score = figure.measure not in SYSTEM_MEASURES
+            if is_score:  # on test, or else on validation
                 split = "test" if any(run.summary.scores.get("test") for run in member.scored) else "validation"
                 measure = score(split, figure.measure)
             amount = None if measure is None else report.amount(measure, member)
-            # The scores of question answering are per cent already.
-            is_percent = figure.measure in METRIC_NAMES and member.cell_runs[0].cell.task == "qa"
             if amount is not None and amount.center is not None:
-                own = amount.center / (1.0 if is_percent else size)
+                # The scores of question answering are per cent already.
+                own = amount.center / (1.0 if is_score and member.cell_runs[0].cell.task == "qa" else size)
             planned, source = _planned(report, member, figure.measure)
             planned = None if planned is None else planned / size
         if figure.measure == "state_memory":
@@ -180,7 +172,7 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
     differs = systems.differs(other, base)
     if differs.refused:
         return UNTOLD, f"not the same experiment: they differ in {'; '.join(differs.refused)}"
-    if differs.elsewhere and claim.kind in RATIO_CLAIMS:
+    if differs.elsewhere and claim.measure in _MEASURES:
         return UNTOLD, "they ran on different machines"
     finding = _comparison(claim, base, other)
     if isinstance(finding, str):
@@ -195,24 +187,19 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
         return (LIKE if low <= finding.change <= high else UNLIKE), words
     if estimate is None or not estimate.sides:
         return UNTOLD, f"{words}: {finding.reason or 'over samples alone'}"
-
-    def ends(level: float) -> tuple[float, float]:
-        first, last = estimate.interval(level)
-        return (change_of_log(first), change_of_log(last)) if finding.is_ratio else (first, last)
-
     # "All comparisons hold" needs no correction (intersection-union test); "one of several fails" needs it.
-    least, most = ends(LEVEL)
+    as_change = change_of_log if finding.is_ratio else float
+    least, most = map(as_change, estimate.interval())
     holds = low <= least and most <= high
-    least, most = ends(1 - ALPHA / len(claim.pairs))
+    least, most = map(as_change, estimate.interval(1 - ALPHA / len(claim.pairs)))
     fails = most < low or least > high
     return (HOLDS if holds else FAILS if fails else UNTOLD), f"{words} {signed_interval_words(finding)}"
 
 
 def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration) -> MeasureComparison | str:
-    if claim.kind in RATIO_CLAIMS:
+    if (measure := _MEASURES.get(claim.measure)) is not None:
         if claim.measure in ("time", "total_time") and (base.is_probe or other.is_probe):
             return "probes have no time of a whole run"
-        measure = _MEASURES[claim.measure]
         kinds = memory_kinds([*base.runs, *other.runs]) if measure.unit == "bytes" else ()
         if len(kinds) > 1:
             return f"memory was measured in different ways: {', '.join(kinds)}"
@@ -304,52 +291,35 @@ class StudyLayout:
 
 
 LAYOUTS: Mapping[str, StudyLayout] = {
-    "evora": StudyLayout(
-        "Évora, tables 1 to 5",
-        {
-            "train_s": ("Time", CLOCK),
-            "peak_memory_largest_bytes": ("Peak memory allocated per GPU", MEGABYTES),
-            "peak_memory_sum_bytes": ("Total memory", MEGABYTES),
-        },
-        ("test",),
-        has_configurations_in_columns=True,
-    ),
-    "ielts": StudyLayout(
-        "IELTS: scores and time per epoch",
-        {"epoch_s": ("Time per epoch", CLOCK)},
-        ("validation", "test"),
-        has_configurations_in_columns=True,
-        compares=True,
-    ),
-    "oakridge": StudyLayout(
-        "Oak Ridge: seconds of the four operations",
-        {
-            "get_batch_s": ("Get train batch", SECONDS),
-            "forward_s": ("Forward", SECONDS),
-            "backward_s": ("Backward", SECONDS),
-            "optimizer_s": ("Optimizer", SECONDS),
-        },
-    ),
-    "imdb": StudyLayout(
-        "IMDB: time, speed-up and accuracy", {"train_s": ("Time", CLOCK), "speed_up": ("Speed-up", TIMES)}, ("test",)
-    ),
-    "squad": StudyLayout(
-        "Chasing efficiency",
-        {
-            "train_s": ("Run time", CLOCK),
-            "samples_per_s": ("Throughput", RATE),
-            "validation_loss": ("Validation loss", LOSS),
-            "utilisation": ("GPU utilisation", PER_CENT),
-            "statistical_efficiency": ("Statistical efficiency", PER_CENT),
-            "goodput_samples_per_s": ("Goodput", RATE),
-        },
-        compares=True,
-    ),
-}
+    "evora": StudyLayout("Évora, tables 1 to 5", {
+        "train_s": ("Time", CLOCK),
+        "peak_memory_largest_bytes": ("Peak memory allocated per GPU", MEGABYTES),
+        "peak_memory_sum_bytes": ("Total memory", MEGABYTES),
+    }, ("test",), has_configurations_in_columns=True),
+    "ielts": StudyLayout("IELTS: scores and time per epoch", {
+        "epoch_s": ("Time per epoch", CLOCK),
+    }, ("validation", "test"), has_configurations_in_columns=True, compares=True),
+    "oakridge": StudyLayout("Oak Ridge: seconds of the four operations", {
+        "get_batch_s": ("Get train batch", SECONDS),
+        "forward_s": ("Forward", SECONDS),
+        "backward_s": ("Backward", SECONDS),
+        "optimizer_s": ("Optimizer", SECONDS),
+    }),
+    "imdb": StudyLayout("IMDB: time, speed-up and accuracy", {
+        "train_s": ("Time", CLOCK),
+        "speed_up": ("Speed-up", TIMES),
+    }, ("test",)),
+    "squad": StudyLayout("Chasing efficiency", {
+        "train_s": ("Run time", CLOCK),
+        "samples_per_s": ("Throughput", RATE),
+        "validation_loss": ("Validation loss", LOSS),
+        "utilisation": ("GPU utilisation", PER_CENT),
+        "statistical_efficiency": ("Statistical efficiency", PER_CENT),
+        "goodput_samples_per_s": ("Goodput", RATE),
+    }, compares=True),
+}  # fmt: skip
 """Layouts by the name of the study's folder below configs/studies."""
-_LAYOUT_MEASURES = {
-    measure.key: measure for measure in (*MEASURES.values(), score("validation", "loss"), EFFICIENCY, GOODPUT, SPEED_UP)
-}
+_LAYOUT_MEASURES = {**OF_CONFIGURATIONS, "validation_loss": score("validation", "loss")}
 
 
 def layout_tables(systems: Systems, name: str) -> Iterator[Table]:

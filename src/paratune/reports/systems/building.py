@@ -1,12 +1,5 @@
-"""Tables of configurations: a line for each configuration, a column for each figure, marks for differences.
+"""Tables of configurations: a line for each configuration, a column for each figure, marks for differences."""
 
-Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 the
-reference batch of the baseline. Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times
-efficiency. Both are those of each run, as verdicts have them; over runs they are totals over totals: what all samples
-were worth, over their number and over their time.
-"""
-
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
@@ -14,21 +7,17 @@ from string import ascii_lowercase
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_percent, percent_change
 from paratune.config.traits import TRAITS
-from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord
-from paratune.reports.amounts import Amount, Scale, amount_text, measured_samples, scale_of
-from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, STEP_PARTS, Measure, named
+from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
+from paratune.reports.measures import GOODPUT, STEP_PARTS, Measure, named
 from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.sameness import canonical
 from paratune.reports.systems.model import ENV, NODES, NPROC, Configuration, Systems
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Differs, Group, MeasureComparison
 from paratune.verdicts.groups import is_of_a_step
-from paratune.verdicts.speeds import changes_of, efficiency_of, noise_interval, pooled_noise, reference_batch_of
+from paratune.verdicts.speeds import changes_of
 
-SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
-_PER_DEVICE = "speed-up over the number of devices, against the first line"
-SCALING = Measure("Scaling", "scaling_efficiency", "Efficiency", "share", 1, _PER_DEVICE)
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
 _PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
@@ -160,32 +149,16 @@ def _where(first: Configuration, varied: Sequence[str | None]) -> str:
     return ", ".join(dict.fromkeys(filter(None, parts)))
 
 
-def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
-    """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
-    before, after = ([MEASURES["samples_per_s"].of(run) for run in one.runs] for one in (first, member))
-    # Of a pair alone, the order of the runs says too little to be adjusted for.
-    (found,) = changes_of(first.group, [member.group], "samples_per_s", [(before, after)], is_speed=False)
-    if found.change is None:
-        return Amount(measure, {}, None, len(member.runs))
-    value = (1 + found.change) / by
-    runs = dict.fromkeys((run.name for run in (*member.runs, *first.runs)), value)
-    limits = None
-    # Runs that do not vary at all tell nothing about other runs.
-    if first is not member and found.low is not None and found.high is not None and found.low < found.high:
-        limits = ((1 + found.low) / by, (1 + found.high) / by)
-    return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
-
-
 class Notes(dict[str, str]):
     """The notes of a table: each text once, with the letters of its mark: a to z, then aa, ab, ..."""
 
-    def marks(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Return the marks of notes, which are added."""
-        for text in texts:
+    def marks(self, *texts: str) -> tuple[str, ...]:
+        """Return the marks of notes, which are added; empty texts are no notes."""
+        for text in filter(None, texts):
             if text not in self:
                 over, last = divmod(len(self), 26)
                 self[text] = (ascii_lowercase[over - 1] if over else "") + ascii_lowercase[last]
-        return tuple(self[text] for text in texts)
+        return tuple(self[text] for text in texts if text)
 
 
 def comparison_notes(differs: Differs, base: str) -> Iterator[str]:
@@ -201,62 +174,6 @@ def comparison_notes(differs: Differs, base: str) -> Iterator[str]:
         yield f"another training budget than {base}: do not compare scores and times of whole runs"
     if differs.elsewhere:
         yield f"ran on a different machine from {base}: do not compare times and memory"
-
-
-def amount_of(systems: Systems, measure: Measure, member: Configuration, first: Configuration) -> Amount:
-    """Return a measure of a configuration; `first` is the one that its speed-up is against."""
-    for kind, key in NOISE_KEYS.items():
-        if measure.key == key:
-            return noise_amount(kind, member)
-    if measure.key == SPEED_UP.key:
-        return speed_up(first, member)
-    if measure.key == SCALING.key:
-        return speed_up(first, member, SCALING, member.world_size / first.world_size)
-    find = {EFFICIENCY.key: efficiency, GOODPUT.key: goodput}.get(measure.key)
-    return systems.amount(measure, member) if find is None else find(systems, member)
-
-
-def noise_amount(kind: NoiseKind, configuration: Configuration) -> Amount:
-    """Return the noise scale of a configuration from its own runs together, with its 95% interval over runs.
-
-    Its runs are those that it was measured in; its remark is why it is unknown.
-    """
-    runs, own = configuration.runs, MEASURES[NOISE_KEYS[kind]]
-    measure = replace(own, source=f"{own.source}: all traces over all squared norms")
-    noise = pooled_noise(runs, kind)
-    if noise is None:
-        reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
-        return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
-    values = {run.name: noise for run in runs if (found := run.noise(kind)).num_steps or found.value}
-    return Amount(measure, values, noise, len(values), is_of_all=True, interval=noise_interval(runs, kind))
-
-
-def efficiency(systems: Systems, configuration: Configuration) -> Amount:
-    """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
-    kind, runs = systems.noise_kind, configuration.runs
-    noise = noise_amount(kind, configuration)
-    base = reference_batch_of(systems.baseline_of(configuration).runs[0])
-    by_run = {run.name: efficiency_of(run, noise.center, base, kind) for run in runs}
-    values = {name: value for name, value in by_run.items() if value is not None}
-    if not values:
-        return Amount(EFFICIENCY, {}, None, len(runs), noise.remark)
-    if configuration.global_batch_size == base or not any(run.noise(kind).value for run in runs):
-        # 1, or all by the same noise scale, so that there is no spread.
-        return Amount(EFFICIENCY, values, statistics.fmean(values.values()), len(values), is_of_all=True)
-    done = {run.name: measured_samples(run) or 0.0 for run in runs if run.name in values}
-    weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
-    center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
-    return Amount(EFFICIENCY, values, center, len(runs), noise.remark)
-
-
-def goodput(systems: Systems, configuration: Configuration) -> Amount:
-    """Return samples/s times statistical efficiency, for each run and for all runs together."""
-    share, rate = efficiency(systems, configuration), systems.amount(MEASURES["samples_per_s"], configuration)
-    if share.center is None or rate.center is None:
-        return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
-    values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
-    # The efficiency column has the remark.
-    return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
 
 def build(
@@ -281,7 +198,7 @@ def build(
     footnotes, marks, other = Notes(), [], "the first of its kind" if first_of else "the baseline"
     for member, base in zip(members, firsts, strict=True):
         remarks = comparison_notes(systems.differs(member, base), other)
-        marks.append(footnotes.marks([*remarks, *([_PROBE] if member.is_probe else [])]))
+        marks.append(footnotes.marks(*remarks, _PROBE if member.is_probe else ""))
     columns: list[tuple[Column, list[TableCell]]] = []
     for label, values in labels.items():
         texts = [value if isinstance(value, str) else format_count(value) for value in values]
@@ -291,7 +208,7 @@ def build(
         columns.append((Column(_LABELS[label], label, is_text=True), entries))
     left_out, about = [], []
     for measure in measures:
-        amounts = [amount_of(systems, measure, *pair) for pair in zip(members, firsts, strict=True)]
+        amounts = [systems.amount(measure, *pair) for pair in zip(members, firsts, strict=True)]
         if shows_all or any(amount.center is not None for amount in amounts):
             scale = scales.get(measure.key) or scale_of(measure.unit, [amount.center for amount in amounts])
             columns.append(_column(systems, members, measure, amounts, scale, footnotes, compares=compares))
@@ -311,6 +228,14 @@ def build(
     below += [f"[{letters}] {text}" for text, letters in footnotes.items()]
     marked = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
     return make_table(key, title, [column for column, _ in columns], lines, 0, below, marked)
+
+
+def amount_cell(amount: Amount, scale: Scale, marks: tuple[str, ...] = ()) -> TableCell:
+    """Return the cell of a measure of a configuration."""
+    return TableCell(
+        amount_text(amount, scale), amount.center, tuple(amount.values), amount.measure.source, marks,
+        amount.deviation, interval=amount.interval,
+    )  # fmt: skip
 
 
 def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:
@@ -339,11 +264,7 @@ def _column(
     changes = comparisons(systems, members, measure, by_label) if is_compared else {}
     entries = []
     for member, amount in zip(members, amounts, strict=True):
-        marks = footnotes.marks([amount.remark] if amount.remark else [])
-        entry = TableCell(
-            amount_text(amount, scale), amount.center, tuple(amount.values), amount.measure.source, marks,
-            amount.deviation, interval=amount.interval,
-        )  # fmt: skip
+        entry = amount_cell(amount, scale, footnotes.marks(amount.remark))
         base = by_label.get(systems.baseline_of(member).label)
         if is_compared and base is not None and base.center is not None and amount.center is not None:
             entry = _compared(systems, member, measure, entry, base.center, changes.get(member.label), footnotes)
@@ -376,7 +297,7 @@ def _compared(
             if comparison.measure in _MEASURE_OF_VERDICT or not comparison.is_ratio:
                 is_told = comparison.outcome == "different"
             percent = 100 * comparison.change if comparison.is_ratio else percent
-    entry = replace(entry, marks=(*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else [])))
+    entry = replace(entry, marks=(*entry.marks, *footnotes.marks(ADJUSTED if is_adjusted else "")))
     shown = format_percent(percent)
     is_of_budget = differs.samples is not None and not (is_of_step or measure.key == GOODPUT.key)
     if percent is None or shown == format_percent(0.0) or is_of_budget:
@@ -390,7 +311,7 @@ def findings(systems: Systems) -> dict[str, dict[str, MeasureComparison]]:
     """Return all comparisons with the baselines by key of the measure and label: of `COMPARED`, and of the verdicts."""
     found = {}
     for measure in (*COMPARED, GOODPUT):
-        amounts = {member.label: amount_of(systems, measure, member, member) for member in systems.measured}
+        amounts = {member.label: systems.amount(measure, member) for member in systems.measured}
         by_label = comparisons(systems, systems.measured, measure, amounts)
         if measure is not GOODPUT or any(finding.measure == "goodput" for finding in by_label.values()):
             found[measure.key] = by_label

@@ -19,8 +19,8 @@ from paratune.reports.amounts import amount_text, decimals, scale_of
 from paratune.reports.figures import plots
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
 from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS, Measure
-from paratune.reports.systems.building import Scaling, scalings, speed_up
-from paratune.reports.systems.model import Systems
+from paratune.reports.systems.building import Scaling, scalings
+from paratune.reports.systems.model import Systems, speed_up
 from paratune.verdicts.scoring import CannotTell, read_rows
 from paratune.verdicts.speeds import noise_kind
 

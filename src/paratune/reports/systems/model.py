@@ -1,7 +1,14 @@
-"""The configurations of a matrix, its cells without seed and repeat, with their runs, settings and baselines."""
+"""The configurations of a matrix, its cells without seed and repeat, with their runs, baselines and measures.
+
+Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 the
+reference batch of the baseline. Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times
+efficiency. Both are those of each run, as verdicts have them; over runs they are totals over totals: what all samples
+were worth, over their number and over their time.
+"""
 
 import json
 import math
+import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,13 +22,12 @@ from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder
-from paratune.reports.amounts import Amount, amount
-from paratune.reports.measures import MEASURES, Measure, cost
+from paratune.reports.amounts import Amount, amount, measured_samples
+from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, SCALING, SPEED_UP, Measure, cost
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import Certificate, find_certificates
 from paratune.reports.runs.sameness import allowed_by_axes, differs_of
-from paratune.verdicts import Differs, Group, Verdict
-from paratune.verdicts.speeds import noise_kind
+from paratune.verdicts import Differs, Group, Verdict, speeds
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
 """Keys of axes that are no options: processes, nodes, probes, environment variables, and the matrix."""
@@ -154,6 +160,37 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
     return keys
 
 
+def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
+    """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
+    before, after = ([MEASURES["samples_per_s"].of(run) for run in one.runs] for one in (first, member))
+    # Of a pair alone, the order of the runs says too little to be adjusted for.
+    (found,) = speeds.changes_of(first.group, [member.group], "samples_per_s", [(before, after)], is_speed=False)
+    if found.change is None:
+        return Amount(measure, {}, None, len(member.runs))
+    value = (1 + found.change) / by
+    runs = dict.fromkeys((run.name for run in (*member.runs, *first.runs)), value)
+    limits = None
+    # Runs that do not vary at all tell nothing about other runs.
+    if first is not member and found.low is not None and found.high is not None and found.low < found.high:
+        limits = ((1 + found.low) / by, (1 + found.high) / by)
+    return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
+
+
+def noise_amount(kind: NoiseKind, configuration: Configuration) -> Amount:
+    """Return the noise scale of a configuration from its own runs together, with its 95% interval over runs.
+
+    Its runs are those that it was measured in; its remark is why it is unknown.
+    """
+    runs, own = configuration.runs, MEASURES[NOISE_KEYS[kind]]
+    measure = replace(own, source=f"{own.source}: all traces over all squared norms")
+    noise = speeds.pooled_noise(runs, kind)
+    if noise is None:
+        reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
+        return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
+    values = {run.name: noise for run in runs if (found := run.noise(kind)).num_steps or found.value}
+    return Amount(measure, values, noise, len(values), is_of_all=True, interval=speeds.noise_interval(runs, kind))
+
+
 @dataclass(frozen=True)
 class Systems:
     """The configurations of a matrix with their runs."""
@@ -208,7 +245,7 @@ class Systems:
     @cached_property
     def noise_kind(self) -> NoiseKind:
         """The noise scale that the goodput of all configurations uses."""
-        return noise_kind(self.runs)
+        return speeds.noise_kind(self.runs)
 
     @cached_property
     def machines(self) -> Mapping[Hashable, list[RunRecord]]:
@@ -260,20 +297,56 @@ class Systems:
             found[member.label] = named or (next(nearest, member) if own else base)
         return found
 
-    def amount(self, measure: Measure, configuration: Configuration) -> Amount:
-        """Return a measure of a configuration; scores only of the runs whose scores count.
+    def amount(self, measure: Measure, configuration: Configuration, first: Configuration | None = None) -> Amount:
+        """Return a measure of a configuration; `first` is the one that its speed-up is against, itself when None."""
+        first = first or configuration
+        if measure.key == SPEED_UP.key:
+            return speed_up(first, configuration)
+        if measure.key == SCALING.key:
+            return speed_up(first, configuration, SCALING, configuration.world_size / first.world_size)
+        if (place := (measure.key, configuration)) not in self._amounts:
+            self._amounts[place] = self._amount(measure, configuration)
+        return self._amounts[place]
 
-        Probes have no time of a whole run.
-        """
-        if configuration.is_probe and measure.key in ("train_s", "epoch_s", "total_s"):
-            return Amount(measure, {}, None, len(configuration.runs))
+    def _amount(self, measure: Measure, configuration: Configuration) -> Amount:
+        if kind := next((kind for kind, key in NOISE_KEYS.items() if key == measure.key), None):
+            return noise_amount(kind, configuration)
+        if measure.key == EFFICIENCY.key:
+            return self._efficiency(configuration)
+        if measure.key == GOODPUT.key:
+            return self._goodput(configuration)
         if measure.key == "cost":
             price = self.price_of(configuration)
             return amount(cost(price or 0.0), () if price is None else configuration.runs)
-        if (place := (measure.key, configuration)) not in self._amounts:
-            runs = configuration.scored if measure.is_quality else configuration.runs
-            self._amounts[place] = amount(measure, runs)
-        return self._amounts[place]
+        if configuration.is_probe and measure.key in ("train_s", "epoch_s", "total_s"):  # of a whole run
+            return Amount(measure, {}, None, len(configuration.runs))
+        return amount(measure, configuration.scored if measure.is_quality else configuration.runs)
+
+    def _efficiency(self, configuration: Configuration) -> Amount:
+        """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
+        kind, runs = self.noise_kind, configuration.runs
+        noise = noise_amount(kind, configuration)
+        base = speeds.reference_batch_of(self.baseline_of(configuration).runs[0])
+        by_run = {run.name: speeds.efficiency_of(run, noise.center, base, kind) for run in runs}
+        values = {name: value for name, value in by_run.items() if value is not None}
+        if not values:
+            return Amount(EFFICIENCY, {}, None, len(runs), noise.remark)
+        if configuration.global_batch_size == base or not any(run.noise(kind).value for run in runs):
+            # 1, or all by the same noise scale, so that there is no spread.
+            return Amount(EFFICIENCY, values, statistics.fmean(values.values()), len(values), is_of_all=True)
+        done = {run.name: measured_samples(run) or 0.0 for run in runs if run.name in values}
+        weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
+        center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
+        return Amount(EFFICIENCY, values, center, len(runs), noise.remark)
+
+    def _goodput(self, configuration: Configuration) -> Amount:
+        """Return samples/s times statistical efficiency, for each run and for all runs together."""
+        share, rate = self.amount(EFFICIENCY, configuration), self.amount(MEASURES["samples_per_s"], configuration)
+        if share.center is None or rate.center is None:
+            return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
+        values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
+        # The efficiency column has the remark.
+        return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
     def matrix_of(self, configuration: Configuration) -> str:
         """Return the name of its matrix, of several; empty for a single one."""

@@ -10,24 +10,12 @@ from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.records.scores import notes, score_text, shown_metrics, slice_score
-from paratune.reports.amounts import amount, amount_text, scale_of
-from paratune.reports.measures import (
-    EFFICIENCY,
-    GOODPUT,
-    MEASURES,
-    NOISE_KEYS,
-    STEP_PARTS,
-    Measure,
-    constant_score,
-    cost,
-    metric_name,
-    named,
-    score,
-)
+from paratune.reports.amounts import amount, scale_of
+from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, constant_score, cost, metric_name, named, score
 from paratune.reports.rows import evaluate_targets, time_until
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
-from paratune.reports.systems.building import SCALING, SPEED_UP, amount_of, build, findings, memory_notes, scalings
+from paratune.reports.systems.building import amount_cell, build, findings, memory_notes, scalings
 from paratune.reports.systems.model import Configuration, Systems
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
@@ -86,7 +74,7 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
         )
         yield build(
             systems, f"scaling-{rule}", titles[rule], where | _sizes(members), members,
-            [*_time(members), SPEED_UP, SCALING, *_MEMORY, *quality_measures(members)],
+            [*_time(members), *named("speed_up", "scaling_efficiency"), *_MEMORY, *quality_measures(members)],
             [base, *memory_notes(members)],
             first_of={member.label: line.members[0] for line in lines for member in line.members},
         )  # fmt: skip
@@ -97,7 +85,7 @@ def configurations_table(systems: Systems) -> Table:
     members = systems.measured
     measures = [
         *_time(members), *_MEMORY, *quality_measures(members), score("validation", "loss"), MEASURES["utilisation"],
-        *named(*NOISE_KEYS.values()), EFFICIENCY, GOODPUT,
+        *named("noise_scale", "noise_scale_preconditioned", "statistical_efficiency", "goodput_samples_per_s"),
     ]  # fmt: skip
     bases = list(dict.fromkeys(systems.baseline_of(member).label for member in members))
     against = f"against {bases[0]}" if len(bases) == 1 else "against the baseline of its kind, in bold"
@@ -121,7 +109,6 @@ def configurations_table(systems: Systems) -> Table:
 
 
 def phases_table(systems: Systems) -> Table:
-    """Return the phases of a step and of a run."""
     members, measures = systems.measured, [MEASURES["mean_step_ms"], *STEP_PARTS]
     notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
     labels = _names(members) | _sizes(members)
@@ -211,17 +198,14 @@ def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int 
         counts = (TableCell(f"{len(member.runs)}", len(member.runs)) for member in members)
         lines.append([TableCell("Runs", "runs"), *counts])
     for measure in _main_measures(systems, MAX_SCORES if are_beside else 1):
-        amounts = [amount_of(systems, measure, member, member) for member in members]
+        amounts = [systems.amount(measure, member) for member in members]
         if all(amount.center is None for amount in amounts) or not (are_beside or measure.better):
             continue
         scale = scale_of(measure.unit, [amount.center for amount in amounts])
         # A constant answer has no spread over seeds.
         amounts = [replace(amount, is_of_all=not (are_beside and measure.better)) for amount in amounts]
-        cells = (
-            TableCell(amount_text(found, scale), found.center, tuple(found.values), measure.source,
-                      deviation=found.deviation) for found in amounts
-        )  # fmt: skip
-        lines.append([TableCell(scale.label(measure.label.removesuffix(" per device")), measure.key), *cells])
+        head = TableCell(scale.label(measure.label.removesuffix(" per device")), measure.key)
+        lines.append([head, *(amount_cell(found, scale) for found in amounts)])
     if not are_beside:
         columns = [("Configuration", "configuration"), *((line[0].text, str(line[0].value)) for line in lines)]
         rows: list[Row] = [[one.label, *(line[at] for line in lines)] for at, one in enumerate(members, start=1)]
@@ -329,12 +313,11 @@ def _slice_cell(measure: Measure, metric: str, runs: Sequence[RunRecord], known:
     def read(run: RunRecord) -> float | None:
         return slice_score(known[run.name], metric)[0] if run.name in known else None
 
-    found, (first, *others) = amount(replace(measure, read=read), runs), runs
-    text, interval = amount_text(found, scale_of(measure.unit, ())), None
-    if not others and first.name in known:
-        text, interval = score_text(known[first.name], metric), slice_score(known[first.name], metric)[1]
-    names = tuple(found.values) or tuple(run.name for run in runs)
-    return TableCell(text, found.center, names, measure.source, deviation=found.deviation, interval=interval)
+    cell = amount_cell(amount(replace(measure, read=read), runs), scale_of(measure.unit, ()))
+    if len(runs) == 1 and runs[0].name in known:
+        own = known[runs[0].name]
+        cell = replace(cell, text=score_text(own, metric), interval=slice_score(own, metric)[1])
+    return replace(cell, runs=cell.runs or tuple(run.name for run in runs))
 
 
 def machine_tables(systems: Systems) -> Iterator[Table]:

@@ -8,8 +8,8 @@ import pytest
 from make_matrix import Made, make_matrix
 
 from paratune.records.sweep import Axis, CellRecord, read_sweep
-from paratune.reports.systems.building import Scaling, scalings, speed_up
-from paratune.reports.systems.model import Configuration, build_systems
+from paratune.reports.systems.building import Scaling, scalings
+from paratune.reports.systems.model import Configuration, build_systems, speed_up
 
 SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
 NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))

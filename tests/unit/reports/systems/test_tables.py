@@ -11,9 +11,8 @@ from make_run import GIB
 
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.matrix import make_sweep, matrix_sections
-from paratune.reports.systems.building import noise_amount
 from paratune.reports.systems.judging import judged
-from paratune.reports.systems.model import Systems, build_systems
+from paratune.reports.systems.model import Systems, build_systems, noise_amount
 from paratune.reports.systems.tables import configurations_table, machine_tables, resources_table, scaling_tables
 from paratune.reports.tables.table import Table, TableCell
 
