@@ -77,8 +77,10 @@ class Planned:
         machine = self.machine if constants is None else replace(self.machine, constants=constants)
         time, why_not = step_time(replace(self.case, machine=machine))
         assert time is not None, f"{self.name}: {why_not}"
-        share = sum(time.terms[term] for term in TIMED_BY_AUTOTUNER) / time.total_s if "autotuner" in self.cell else 1.0
-        return time.total_s * share, time.low_s * share, time.high_s * share
+        step, share = time.total, 1.0
+        if "autotuner" in self.cell:
+            share = sum(time.terms[term] for term in TIMED_BY_AUTOTUNER) / step.value
+        return step.value * share, step.low * share, step.high * share
 
     @property
     def name(self) -> str:

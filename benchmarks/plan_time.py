@@ -139,7 +139,7 @@ def _table(out: Path) -> Iterator[str]:
             max_length=row.length,
             measured=out / anchor.name,
         )
-        step = plan.predictions[0].step
+        step = plan.predictions[0].figures["step_s"]
         assert step is not None
         assert measured is not None
         value, low, high = (1000 * seconds for seconds in (step.value, step.low, step.high))

@@ -83,8 +83,8 @@ def replay(cases: Sequence[Case], anchors: Sequence[int]) -> Iterator[tuple[str,
         if at not in anchors:
             time = step_time(replace(case, machine=replace(CPU, constants=fitted)))[0]
             assert time is not None
-            is_inside = time.low_s <= measured_s <= time.high_s
-            yield name, time.total_s / measured_s, is_inside, time.high_s / time.low_s
+            step = time.total
+            yield name, step.value / measured_s, step.low <= measured_s <= step.high, step.high / step.low
 
 
 def main() -> None:

@@ -129,7 +129,7 @@ def _trace_passes(cell: Mapping[str, Any]) -> tuple[Timeline, list[int]]:
         parameter.register_post_accumulate_grad_hook(lambda _, at=number: trace.mark("gradient", at))
     with Kernels(on_cuda=True), trace:
         scores = model(input_ids=ids).logits
-        total, num_forward = scores.sum(), trace.num_changes
+        total, num_forward = scores.sum(), len(trace.changes)
         options = {"allow_unreachable": True, "accumulate_grad": True}
         _engine_run_backward((total,), (torch.ones_like(total),), False, False, (), **options)
     reached = {number: parameter.grad for number, parameter in enumerate(parameters) if parameter.grad is not None}

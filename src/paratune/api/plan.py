@@ -219,6 +219,6 @@ def _notes(loaded: "LoadedConfig", job: "PlannedJob", predictions: Sequence[Any]
     notes += dict.fromkeys(f"no time: {prediction.why_no_time}" for prediction in predictions if prediction.why_no_time)
     if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
         notes.append(f"batches are padded: {job.why_padded}")
-    if any(prediction.epoch is not None for prediction in predictions):
+    if any(prediction.figures["epoch_s"] is not None for prediction in predictions):
         notes.append("Times are of training steps, without start-up, evaluations and checkpoints.")
     return notes

@@ -64,7 +64,7 @@ def start_command(loaded: "LoadedConfig", overrides: Sequence[str], chosen: "Pre
     """Return the command that trains a configuration as a predicted option; `overrides` are the values of `--set`."""
     from paratune.config.plain import one_line
 
-    setup, config = chosen.setup, chosen.option.config
+    setup, config = chosen.option.setup, chosen.option.config
     settings = list(overrides)
     if config.strategy != loaded.config.strategy:
         # The kind alone replaces the section, so that no option of another strategy is left.

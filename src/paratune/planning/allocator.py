@@ -6,8 +6,7 @@ with a rest that is too small for another weight.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -146,70 +145,51 @@ def reserve(step: StepAllocations) -> CachingAllocator:
     allocator = CachingAllocator()
     for size in (*step.weights, *step.gradients):
         allocator.allocate(size)
-    passes = _Passes(step, allocator)
+    # Positions in the first pass before which the workspaces are allocated.
+    workspaces = [0, step.timeline.num_forward] if step.workspace else []
+    kept: dict[int, Address] = {}
     for number in range(NUM_STEPS):
-        with _temporary(allocator, step.batch):
-            for _ in range(2 if step.accumulates else 1):
-                passes.run()
-            if number == 0:
-                for size in step.moments:
-                    allocator.allocate(size)
-            with _temporary(allocator, step.update):
-                pass
-        passes.end_step()
+        batch = [allocator.allocate(size) for size in step.batch]
+        for _ in range(2 if step.accumulates else 1):
+            _run_passes(step, allocator, kept, workspaces)
+            workspaces = []
+        if number == 0:
+            for size in step.moments:
+                allocator.allocate(size)
+        update = [allocator.allocate(size) for size in step.update]
+        for address in (*update, *batch):
+            allocator.free(address)
+        if not step.keeps_gradients:
+            for address in kept.values():
+                allocator.free(address)
+            kept.clear()
     return allocator
 
 
-@contextmanager
-def _temporary(allocator: CachingAllocator, sizes: Sequence[int]) -> Iterator[None]:
-    addresses = [allocator.allocate(size) for size in sizes]
-    yield
-    for address in addresses:
+def _run_passes(
+    step: StepAllocations, allocator: CachingAllocator, kept: dict[int, Address], workspaces: Sequence[int]
+) -> None:
+    """Simulate a forward and a backward pass; `kept` are existing gradients by the number of their parameter."""
+    timeline, complete = step.timeline, step.timeline.positions("gradient")
+    live: dict[int, Address] = {}
+    ends: dict[int, list[int]] = {}
+    for position, change in enumerate(timeline.changes):
+        if position in workspaces:
+            allocator.allocate(step.workspace)
+        for number in ends.pop(position, ()):
+            allocator.free(live.pop(number))
+        if change < 0:
+            if ~change in live:
+                allocator.free(live.pop(~change))
+            continue
+        live[change] = allocator.allocate(timeline.sizes[change])
+        parameter = timeline.gradients.get(change)
+        if parameter is None:
+            continue
+        if parameter in kept or (step.gradients and not step.accumulates):
+            # It is added to the gradient of earlier micro-batches, or copied into its bucket.
+            ends.setdefault(complete[parameter], []).append(change)
+        else:
+            kept[parameter] = live.pop(change)
+    for address in live.values():
         allocator.free(address)
-
-
-class _Passes:
-    """Runs forward and backward passes, and records which gradients exist."""
-
-    def __init__(self, step: StepAllocations, allocator: CachingAllocator) -> None:
-        self._step, self._allocator = step, allocator
-        timeline = step.timeline
-        self._complete = timeline.positions("gradient")
-        self._workspaces = [0, timeline.num_forward] if step.workspace else []
-        """Positions in the first pass before which the workspaces are allocated, in descending order."""
-        self._workspaces.reverse()
-        self._kept: dict[int, Address] = {}
-        """Gradients by the number of their parameter."""
-
-    def run(self) -> None:
-        timeline, allocator = self._step.timeline, self._allocator
-        live: dict[int, Address] = {}
-        ends: dict[int, list[int]] = {}
-        for position, change in enumerate(timeline.changes):
-            if self._workspaces and position >= self._workspaces[-1]:
-                self._workspaces.pop()
-                allocator.allocate(self._step.workspace)
-            for number in ends.pop(position, ()):
-                allocator.free(live.pop(number))
-            if change < 0:
-                if ~change in live:
-                    allocator.free(live.pop(~change))
-                continue
-            live[change] = allocator.allocate(timeline.sizes[change])
-            parameter = timeline.gradients.get(change)
-            if parameter is None:
-                continue
-            if parameter in self._kept or (self._step.gradients and not self._step.accumulates):
-                # It is added to the gradient of earlier micro-batches, or copied into its bucket.
-                ends.setdefault(self._complete[parameter], []).append(change)
-            else:
-                self._kept[parameter] = live.pop(change)
-        for address in live.values():
-            allocator.free(address)
-
-    def end_step(self) -> None:
-        """Free the gradients, unless they are kept."""
-        if not self._step.keeps_gradients:
-            for address in self._kept.values():
-                self._allocator.free(address)
-            self._kept = {}

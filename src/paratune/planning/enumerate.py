@@ -125,12 +125,15 @@ def list_options(
             impossible.append(Impossible(name, config.precision, None, reason))
             continue
         for num_ranks in request.num_ranks or usual:
+            # As few nodes as have equal numbers of devices.
+            least = -(-num_ranks // DEVICES_PER_NODE) if machine.is_cuda else 1
+            fewest = next(number for number in range(least, num_ranks + 1) if num_ranks % number == 0)
             # `single` on several devices, or a strategy that equals it on one, is redundant.
             is_single = traits.max_world_size == 1
             is_redundant = is_single if num_ranks > 1 else not is_single and traits.states_on == "device"
             if is_redundant and not are_named:
                 continue
-            for num_nodes in request.nodes or (min_nodes(num_ranks, DEVICES_PER_NODE if machine.is_cuda else None),):
+            for num_nodes in request.nodes or (fewest,):
                 try:
                     option = _option(job, machine, name, config, traits, num_ranks, num_nodes)
                 except ConfigError as error:  # the model does not take the layout of batches
@@ -140,13 +143,6 @@ def list_options(
                 elif all(option.setup != other.setup for other in options):
                     options.append(option)
     return options, list(dict.fromkeys(impossible))
-
-
-def min_nodes(num_ranks: int, devices_per_node: int | None) -> int:
-    """Return the smallest number of nodes with equal numbers of devices, `num_ranks` together."""
-    if devices_per_node is None:
-        return 1
-    return next(num for num in range(-(-num_ranks // devices_per_node), num_ranks + 1) if num_ranks % num == 0)
 
 
 def _configs(loaded: LoadedConfig, request: PlanRequest) -> Iterator[tuple[str, Config]]:

@@ -24,19 +24,14 @@ class Machine:
     is_cuda: bool
     """Whether ranks compute on accelerators; else on the cores of a CPU."""
     memory_bytes: int | None
-    """Memory of one device that programs can use (`usable_bytes`); for a CPU the memory of the node, which its ranks
-    share. None if unknown."""
+    """Memory of one device that programs can use, CUDA's context included; for a CPU the memory of the node, which its
+    ranks share. None if unknown."""
     constants: Constants | None
     """None if its speed is unknown: a CPU or an unlisted device, before a fit to a run on it."""
     price_per_hour: float | None = None
     """Price of one device, in the user's currency."""
     num_cores: float | None = None
     """Cores that the ranks share, for a CPU."""
-
-    @property
-    def has_links(self) -> bool:
-        """Whether all devices of a node have NVLink or the like; a bridge connects two cards, if there is one."""
-        return self.device is not None and self.device.link_kind not in (None, "nvlink bridge")
 
     def threads_of_rank(self, ranks_per_node: int) -> int:
         """Return the threads of a rank on a CPU: OMP_NUM_THREADS, else its share of the cores; 1 with accelerators.
@@ -102,11 +97,6 @@ def machine_of_node(node: Mapping[str, Any]) -> Machine:
     return Machine(node.get("cpu_model") or "CPU", None, False, memory_bytes, constants=None, num_cores=cores)
 
 
-def _machine_of_device(device: Device, name: str, memory_bytes: int) -> Machine:
-    usable = usable_bytes(device, memory_bytes)
-    return Machine(name, device, is_cuda=True, memory_bytes=usable, constants=assumed_constants(device))
-
-
 _TOTAL_CAPACITY_GIB = {
     "v100-16gb": (15.75, "Morizeyao/GPT2-Chinese#215"),
     "v100-16gb-pcie": (15.75, "Morizeyao/GPT2-Chinese#215"),
@@ -128,16 +118,13 @@ _OTHER_SHARE = 0.97
 """Of the nominal memory, for devices that are not listed: those above have 0.92 to 0.99."""
 
 
-def usable_bytes(device: Device | None, memory_bytes: int) -> int:
-    """Return the bytes of a device that its driver gives to programs, context included.
+def _machine_of_device(device: Device, name: str, memory_bytes: int) -> Machine:
+    """Return the machine of a listed device.
 
-    Args:
-        device: The listed device; None if it is unknown.
-        memory_bytes: Its memory; where it is not the nominal size of the listed device (a GPU of this machine, whose
-            driver was asked), this number is returned.
+    Its driver gives to programs a part of the nominal memory. Where `memory_bytes` is another number, the driver of a
+    GPU of this machine was asked, and the number stays.
     """
-    if device is None or memory_bytes != device.memory_bytes:
-        return memory_bytes
-    if device.key in _TOTAL_CAPACITY_GIB:
-        return int(_TOTAL_CAPACITY_GIB[device.key][0] * GIB)
-    return int(_OTHER_SHARE * memory_bytes)
+    if memory_bytes == device.memory_bytes:
+        gib, _ = _TOTAL_CAPACITY_GIB.get(device.key, (None, ""))
+        memory_bytes = int(_OTHER_SHARE * memory_bytes if gib is None else gib * GIB)
+    return Machine(name, device, is_cuda=True, memory_bytes=memory_bytes, constants=assumed_constants(device))

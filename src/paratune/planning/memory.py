@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from paratune.base.units import MIB
 from paratune.config.model_states import PART_NUMBERS_8_BITS
 from paratune.planning.allocator import StepAllocations, reserve
-from paratune.planning.kinds import kind_of, states_of_rank
+from paratune.planning.kinds import KINDS, states_of_rank
 from paratune.planning.kinds.pipeline import stage_terms
+from paratune.planning.machine import Machine
 from paratune.planning.profile import Profile
 from paratune.planning.states import (
     GRADIENTS,
@@ -66,8 +67,8 @@ class Memory:
 
     terms: Mapping[str, int]
     """On the device: weights, gradients, optimizer, buffers (of the model), batch, activations, cast_weights (by
-    autocast), gathered_weights, communication, update; on CUDA context, workspaces, fragmentation, with several ranks
-    nccl (`with_nccl`); in predictions for a CPU process (`with_process`)."""
+    autocast), gathered_weights, communication, update; on CUDA context, workspaces, fragmentation; in predictions nccl
+    or process (`with_machine`)."""
     host_terms: Mapping[str, int]
     """On the host, states that are offloaded."""
 
@@ -92,10 +93,6 @@ class Memory:
             more += max(0, most - self.terms.get("fragmentation", 0))
         return self.total + more
 
-    @property
-    def host_total(self) -> int:
-        return sum(self.host_terms.values())
-
 
 def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memory:
     """Return the memory of the rank that needs most, for the largest micro-batch.
@@ -113,24 +110,26 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
     return max((peak_of_rank(profile, setup, rank, on_cuda) for rank in ranks), key=lambda memory: memory.total)
 
 
-def with_nccl(memory: Memory, *, has_links: bool) -> Memory:
-    """Return the memory of a rank with the buffers of one NCCL communicator, which PyTorch does not allocate.
+def with_machine(memory: Memory, machine: Machine, num_ranks: int) -> Memory:
+    """Return the memory of one of `num_ranks` ranks with what PyTorch does not allocate.
 
-    `has_links` is whether NVLink or the like connects the devices of a node, or PCIe only.
+    On a CPU that of the process, as the system shows it (resident memory); on several GPUs the buffers of one NCCL
+    communicator.
     """
+    if not machine.is_cuda:
+        return replace(memory, terms={**memory.terms, "process": PROCESS_BYTES})
+    if num_ranks == 1:
+        return memory
+    # A bridge connects two cards, if there is one.
+    has_links = machine.device is not None and machine.device.link_kind not in (None, "nvlink bridge")
     num_bytes = NCCL_CHANNELS[has_links] * _NCCL_NEIGHBOURS * NCCL_CHANNEL_BYTES
     return replace(memory, terms={**memory.terms, "nccl": num_bytes})
-
-
-def with_process(memory: Memory) -> Memory:
-    """Return the memory of a rank on a CPU with that of its process, as the system shows it (resident memory)."""
-    return replace(memory, terms={**memory.terms, "process": PROCESS_BYTES})
 
 
 def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: bool = True) -> Memory:
     """Return the memory of one rank; see `peak`."""
     view = EngineInputs(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
-    kind = kind_of(setup)
+    kind = KINDS[setup.strategy.kind]
     if kind.engine_memory is None:
         passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
     else:

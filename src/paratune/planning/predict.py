@@ -17,7 +17,7 @@ from paratune.planning.constants import Bounded
 from paratune.planning.enumerate import JobOption
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
-from paratune.planning.memory import Memory, peak, with_nccl, with_process
+from paratune.planning.memory import Memory, peak, with_machine
 from paratune.planning.profile import Division, Profile, Shape, profile
 from paratune.planning.states import PredictionSetup
 from paratune.planning.time import StepTime, step_time
@@ -164,13 +164,9 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
     @property
-    def setup(self) -> PredictionSetup:
-        return self.option.setup
-
-    @property
     def label(self) -> str:
         """Return what distinguishes the option, such as "ddp on 4 devices, bf16, micro-batches of 8"."""
-        setup = self.setup
+        setup = self.option.setup
         of_nodes = f" of {setup.num_nodes} nodes" if setup.num_nodes > 1 else ""
         on = f"{setup.num_ranks} device{'s' * (setup.num_ranks != 1)}{of_nodes}"
         return f"{self.option.name} on {on}, {setup.precision.name}, micro-batches of {setup.micro_batch_size}"
@@ -190,30 +186,22 @@ class Prediction:
         return None if self.fit == "unknown" else self.fit != "no"
 
     @property
-    def step(self) -> Bounded | None:
-        """Seconds of an optimizer step."""
-        return None if self.time is None else Bounded(self.time.total_s, self.time.low_s, self.time.high_s)
+    def figures(self) -> dict[str, Bounded | None]:
+        """Seconds of an optimizer step, of an epoch, and of the run, as `step_s`, `epoch_s` and `run_s`; and `price`.
 
-    @property
-    def epoch(self) -> Bounded | None:
-        """Seconds of all steps of an epoch."""
-        return None if self.step is None or self.steps_per_epoch is None else self.step.times(self.steps_per_epoch)
-
-    @property
-    def run(self) -> Bounded | None:
-        """Seconds of all steps of the run, without start-up, evaluations and checkpoints."""
-        return None if self.step is None or self.num_steps is None else self.step.times(self.num_steps)
-
-    @property
-    def price(self) -> Bounded | None:
-        """Price of the run, or of an epoch if the length of the run is unknown, in the user's currency."""
-        span, rate = self.run or self.epoch, self.machine.price_per_hour
-        return None if span is None or rate is None else span.times(rate * self.setup.num_ranks / 3600)
+        They are those of all steps, without start-up, evaluations and checkpoints. The price is that of the run, or of
+        an epoch if the length of the run is unknown, in the user's currency.
+        """
+        step, rate = None if self.time is None else self.time.total, self.machine.price_per_hour
+        epoch = None if step is None or self.steps_per_epoch is None else step.times(self.steps_per_epoch)
+        run = None if step is None or self.num_steps is None else step.times(self.num_steps)
+        span = run or epoch
+        price = None if span is None or rate is None else span.times(rate * self.option.setup.num_ranks / 3600)
+        return {"step_s": step, "epoch_s": epoch, "run_s": run, "price": price}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the prediction as plain data."""
-        setup, memory = self.setup, self.memory
-        figures = {"step_s": self.step, "epoch_s": self.epoch, "run_s": self.run, "price": self.price}
+        setup, memory = self.option.setup, self.memory
         return {
             "strategy": self.option.name,
             "precision": setup.precision.name,
@@ -229,7 +217,7 @@ class Prediction:
                 "high_bytes": memory.high,
                 "usable_bytes": None if self.room_bytes is None else memory.total + self.room_bytes,
                 "terms": dict(memory.terms),
-                "host_bytes": memory.host_total,
+                "host_bytes": sum(memory.host_terms.values()),
                 "host_terms": dict(memory.host_terms),
             },
             "fits": self.fits,
@@ -238,7 +226,7 @@ class Prediction:
             "largest_micro_batch": self.largest_micro_batch,
             **{
                 name: None if figure is None else [figure.value, figure.low, figure.high]
-                for name, figure in figures.items()
+                for name, figure in self.figures.items()
             },
             "terms_s": None if self.time is None else dict(self.time.terms),
             "why_no_time": self.why_no_time,
@@ -295,10 +283,7 @@ class JobPredictor:
         """Return the memory of an option with its largest micro-batch."""
         setup = self.job.passes(option.setup, option.layout)
         profile = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
-        memory = peak(profile, setup, self.machine.is_cuda)
-        if not self.machine.is_cuda:
-            return with_process(memory)
-        return with_nccl(memory, has_links=self.machine.has_links) if setup.num_ranks > 1 else memory
+        return with_machine(peak(profile, setup, self.machine.is_cuda), self.machine, setup.num_ranks)
 
     def _sizes(self, option: JobOption) -> list[int]:
         """Return the micro-batch sizes, ascending, with the same global batch and enough of them for a pipeline."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
+from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 
 from paratune.batch import Batch
 from paratune.config.feasibility import stage_reasons
@@ -85,16 +85,6 @@ class Weights:
     parameters: tuple[Parameter, ...]
     """In the model's order; a tied one belongs to the first part that contains it."""
 
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Elements of each parameter, frozen ones included."""
-        return tuple(parameter.numel for parameter in self.parameters)
-
-    @cached_property
-    def num_trained(self) -> int:
-        """Trained elements."""
-        return sum(parameter.numel for parameter in self.parameters if parameter.is_trained)
-
 
 @dataclass(frozen=True)
 class Division:
@@ -107,29 +97,23 @@ class Division:
     needed: tuple[frozenset[str], ...]
     """For each block: names of the parameters without which it cannot run."""
 
-    def spans(self, strategy: PipelineOptions, traits: Traits) -> list[BlockSpan]:
-        """Return the blocks of each stage; for `balance: measured` the counted operations replace measured times.
+    def stages_of_rank(self, place: int, strategy: PipelineOptions, traits: Traits) -> list[BlockSpan]:
+        """Return the blocks of each stage of a rank: every `stages`-th stage, beginning with number `place`.
+
+        For `balance: measured` the counted operations replace measured times.
 
         Raises:
             ConfigError: The model has fewer blocks than stages.
         """
-        num_stages = strategy.stages * traits.stages_per_rank
         refuse(stage_reasons(strategy.stages, traits.stages_per_rank, strategy.balance, len(self.costs)))
         if isinstance(strategy.balance, list):
-            return spans_of_sizes(strategy.balance)
-        return balance_blocks([float(cost) for cost in self.costs], num_stages) or []
-
-    def stages_of_rank(self, place: int, strategy: PipelineOptions, traits: Traits) -> list[BlockSpan]:
-        """Return the stages of a rank: every `stages`-th stage, beginning with number `place`."""
-        return self.spans(strategy, traits)[place :: strategy.stages]
+            return spans_of_sizes(strategy.balance)[place :: strategy.stages]
+        costs = [float(cost) for cost in self.costs]
+        return (balance_blocks(costs, strategy.stages * traits.stages_per_rank) or [])[place :: strategy.stages]
 
     def uses(self, spans: Sequence[BlockSpan]) -> frozenset[str]:
         """Return the names of the parameters that stages train."""
         return frozenset().union(*(self.used[block] for span in spans for block in range(span.begin, span.end)))
-
-    def holds(self, spans: Sequence[BlockSpan]) -> frozenset[str]:
-        """Return the names of all parameters whose memory stages need."""
-        return self.uses(spans) | frozenset().union(*(self.needed[span.begin] for span in spans))
 
 
 @dataclass(frozen=True)
@@ -160,14 +144,10 @@ class Profile:
     """The division into pipeline stages; only if it was requested."""
 
     @cached_property
-    def blocks(self) -> tuple[Weights, ...]:
-        """The repeated layers, in order."""
-        return tuple(self._of(number) for number in range(self.num_blocks))
-
-    @cached_property
-    def rest(self) -> Weights:
-        """Embeddings and head."""
-        return self._of(None)
+    def parts(self) -> tuple[Weights, ...]:
+        """The repeated layers, in order, and last the rest: embeddings and head."""
+        blocks = (*range(self.num_blocks), None)
+        return tuple(Weights(tuple(p for p in self.parameters if p.block == block)) for block in blocks)
 
     @cached_property
     def num_trained(self) -> int:
@@ -176,9 +156,6 @@ class Profile:
     @cached_property
     def num_parameters(self) -> int:
         return sum(parameter.numel for parameter in self.parameters)
-
-    def _of(self, block: int | None) -> Weights:
-        return Weights(tuple(parameter for parameter in self.parameters if parameter.block == block))
 
 
 def profile(
@@ -259,24 +236,25 @@ def _trace_passes(
 ) -> Profile:
     blocks = find_blocks(model)
     tensors = [tensor for tensor in vars(batch).values() if isinstance(tensor, Tensor)]
-    saved = Saved(iter([*known_tensors, *tensors]))
+    saved = Saved([*known_tensors, *tensors])
     parameters = list(model.parameters())
     for number, parameter in enumerate(parameters):
         if parameter.requires_grad:
             whole: Any = parameter.register_post_accumulate_grad_hook  # untyped in PyTorch 2.13
             whole(lambda _, at=number: trace.mark("gradient", at))
     marks = _Marks(blocks, saved, trace)
-    with trace, saved.watching():
+    with trace, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         with trace.recording() as forward:
             for tensor in tensors:
                 trace.hold(tensor, is_base=True)
             loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
         casts = trace.numbers(kernels.casts)
-        num_forward = trace.num_changes
+        num_forward = len(trace.changes)
         kernels.clear()
-        marks.remove()
+        for hook in marks.hooks:
+            hook.remove()
         num_saved = saved.num_bytes
-        saved.forget()
+        saved.storages.clear()  # the count stays
         with trace.recording() as backward:
             # Not loss.backward(), which disables function modes such as `kernels`: activation checkpointing would
             # recompute other operations than those of the forward pass.
@@ -313,10 +291,10 @@ class _Marks:
         """Bytes of the output of a block."""
         self._saved, self._trace = saved, trace
         self._entered = 0
-        self._hooks: list[Any] = []
+        self.hooks: list[Any] = []
         for number, block in enumerate(blocks):
             enter, leave = partial(self._enter, number), partial(self._leave, number)
-            self._hooks += [
+            self.hooks += [
                 block.register_forward_pre_hook(enter, with_kwargs=True),
                 block.register_forward_hook(leave),
             ]
@@ -340,10 +318,6 @@ class _Marks:
         if isinstance(hidden, Tensor) and hidden.requires_grad:
             register: Any = hidden.register_hook  # untyped in PyTorch 2.13
             register(lambda _: self._trace.mark(kind, number))
-
-    def remove(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
 
 
 def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:

@@ -27,6 +27,7 @@ HALF: Final = (torch.float16, torch.bfloat16)
 LOWER: Final = frozenset(
     {
         *(functional.linear, functional.bilinear, functional.conv1d, functional.conv2d),
+        functional.scaled_dot_product_attention,
         *(torch.conv1d, torch.conv2d, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.addbmm),
         *(torch.einsum, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.Tensor.mm),
         *(torch.Tensor.bmm, torch.Tensor.addmm, torch.Tensor.baddbmm),
@@ -85,20 +86,15 @@ class Kernels(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._autocast is not None and func in LOWER:
+            args, kwargs = tree_map(self._lower, (args, kwargs))
+        elif self._autocast is not None and func in UPPER:
+            args, kwargs = tree_map(_raised, (args, kwargs))
         if func is functional.dropout and self._on_cuda:
             return _dropout(*args, **kwargs)
         if func is functional.scaled_dot_product_attention:
-            if self._autocast is not None:
-                args, kwargs = self._lowered((args, kwargs))
             return _attention(*args, **kwargs, on_cuda=self._on_cuda)
-        if self._autocast is not None and func in LOWER:
-            args, kwargs = self._lowered((args, kwargs))
-        elif self._autocast is not None and func in UPPER:
-            args, kwargs = tree_map(_raised, (args, kwargs))
         return func(*args, **kwargs)
-
-    def _lowered(self, values: Any) -> Any:
-        return tree_map(self._lower, values)
 
     def _lower(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float32:
@@ -134,7 +130,10 @@ def _attention(
     *,
     on_cuda: bool,
 ) -> Tensor:
-    """Return (B, H, S, K) from the kernel that PyTorch would choose; arguments of `scaled_dot_product_attention`."""
+    """Return (B, H, S, K) from the kernel that PyTorch would choose; arguments of `scaled_dot_product_attention`.
+
+    With `on_cuda` it is that of a GPU with compute capability 8.0 or newer.
+    """
     group = query.shape[1] // key.shape[1] if enable_gqa else 1
     options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
     if not on_cuda and (dropout_p > 0 or group > 1):
@@ -145,27 +144,18 @@ def _attention(
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
-    if on_cuda:
-        return _fused_on_cuda(query, key, value, attn_mask, dropout_p, options)
-    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    out: Tensor = flash(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
-    return out
-
-
-def _fused_on_cuda(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, options: dict[str, Any]
-) -> Tensor:
-    """Return (B, H, S, K) from the kernel of a GPU with compute capability 8.0 or newer."""
-    is_causal, scale = options["is_causal"], options["scale"]
+    aten = torch.ops.aten
     out: Tensor
-    if mask is None and query.dtype in HALF:
-        flash = torch.ops.aten._scaled_dot_product_flash_attention
-        out = flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
-        return out
-    bias = None if mask is None else mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
-    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-    needs_lse = torch.is_grad_enabled() and query.requires_grad
-    out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
+    if not on_cuda:
+        flash = aten._scaled_dot_product_flash_attention_for_cpu
+        out = flash(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    elif attn_mask is None and query.dtype in HALF:
+        out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    else:
+        bias = None if attn_mask is None else attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
+        needs_lse = torch.is_grad_enabled() and query.requires_grad
+        efficient = aten._scaled_dot_product_efficient_attention
+        out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
     return out
 
 

@@ -61,11 +61,6 @@ class PredictionSetup:
         return self.precision.pass_dtype is not None
 
     @property
-    def reduces_in_wider_dtype(self) -> bool:
-        """Whether gradients are summed over ranks in more bits than they come in, as FSDP2 does those of 16 bits."""
-        return self.keeps_16_bits and self.traits.reduces_in_fp32
-
-    @property
     def num_reductions(self) -> int:
         """How often a step reduces each gradient: after each micro-batch, or once."""
         return self.grad_accum_steps if self.traits.reduces_each_micro_step else 1
@@ -104,14 +99,6 @@ class States:
     def host(self) -> int:
         return self.host_weights + self.host_gradients + self.host_optimizer
 
-    def on_host(self) -> "States":
-        """Return the states, all of them on the host."""
-        return States(
-            host_weights=self.weights + self.host_weights,
-            host_gradients=self.gradients + self.host_gradients,
-            host_optimizer=self.optimizer + self.host_optimizer,
-        )
-
 
 def numbers_of(profile: Profile, setup: PredictionSetup, *, are_sharded: bool = False) -> NumberBytes:
     """Return the bytes per element of states in the dtype of the weights.
@@ -119,7 +106,7 @@ def numbers_of(profile: Profile, setup: PredictionSetup, *, are_sharded: bool = 
     Those of another optimizer than AdamW are a mean over trained parameters. States that FSDP2 shards are in fp32, also
     if passes read copies in 16 bits.
     """
-    numbers = adam_bytes(setup.state_bytes if are_sharded and setup.keeps_16_bits else profile.weight_bytes)
+    numbers = adam_bytes(setup.state_bytes if are_sharded else profile.weight_bytes)
     if setup.own_state_bytes is not None:
         return replace(numbers, optimizer=setup.own_state_bytes)
     trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
@@ -220,11 +207,6 @@ class EngineInputs:
     """Allocations are rounded up to a multiple of so many bytes."""
 
     @cached_property
-    def starts(self) -> dict[int, int]:
-        """Position at which the forward pass of each block begins."""
-        return self.profile.timeline.positions("forward")
-
-    @cached_property
     def ends(self) -> dict[int, int]:
         """Position at which the backward pass of each block ends; blocks without a backward pass are missing."""
         timeline = self.profile.timeline
@@ -236,30 +218,22 @@ class EngineInputs:
         """Position at which the backward pass ends."""
         return len(self.profile.timeline.changes)
 
-    def gradients(self, until: Mapping[int, int] | None = None) -> Iterator[Delta]:
-        """Yield the gradients as autograd allocates them.
+    def gradients(self, until: Mapping[int, int] | None = None, *, are_earlier: bool = False) -> Iterator[Delta]:
+        """Yield the gradients as autograd allocates them, or those of earlier micro-batches, which are there before.
 
         Each is freed at the position `until` has for its parameter; None keeps all.
         """
         timeline = self.profile.timeline
-        made = {change: at + 1 for at, change in enumerate(timeline.changes)}
+        made = {change: 0 if are_earlier else at + 1 for at, change in enumerate(timeline.changes)}
         for number, parameter in timeline.gradients.items():
             size = rounded(timeline.sizes[number], self.rounding)
             yield Delta(made[number], GRADIENTS, size)
             if until is not None:
                 yield Delta(until[parameter], GRADIENTS, -size)
 
-    def copied_gradients(self) -> tuple[Delta, ...]:
+    def copied_gradients(self, *, are_earlier: bool = False) -> tuple[Delta, ...]:
         """Return gradients that are freed as soon as they are complete, because they are added to others or copied."""
-        return tuple(self.gradients(self.profile.timeline.positions("gradient")))
-
-    def earlier_gradients(self) -> Iterator[Delta]:
-        """Yield gradients of the earlier micro-batches, each until that of the last micro-batch is added to it."""
-        whole = self.profile.timeline.positions("gradient")
-        for number, parameter in self.profile.timeline.gradients.items():
-            size = rounded(self.profile.timeline.sizes[number], self.rounding)
-            yield Delta(0, GRADIENTS, size)
-            yield Delta(whole[parameter], GRADIENTS, -size)
+        return tuple(self.gradients(self.profile.timeline.positions("gradient"), are_earlier=are_earlier))
 
     @property
     def accumulates(self) -> bool:

@@ -44,9 +44,11 @@ def recommended(predictions: Sequence[Prediction]) -> tuple[Prediction | None, s
     if not timed:
         why = "the simplest on the fewest devices; the time of no option is known"
         return min(fitting, key=_effort, default=None), why
-    fewest = min(prediction.setup.num_ranks for prediction in timed)
-    on_fewest = [prediction for prediction in timed if prediction.setup.num_ranks == fewest]
-    short = [prediction for prediction in on_fewest if prediction.run and prediction.run.value <= SHORT_RUN_S]
+    fewest = min(prediction.option.setup.num_ranks for prediction in timed)
+    on_fewest = [prediction for prediction in timed if prediction.option.setup.num_ranks == fewest]
+    short = [
+        prediction for prediction in on_fewest if (run := prediction.figures["run_s"]) and run.value <= SHORT_RUN_S
+    ]
     quick, why = min(_affordable(timed), key=_seconds), "the fastest that fits"
     if quick is not min(timed, key=_seconds):
         why += f" without taking more than {MAX_COST_RATIO:g} times the device-hours of the cheapest"
@@ -54,32 +56,33 @@ def recommended(predictions: Sequence[Prediction]) -> tuple[Prediction | None, s
     limit = (1 + SIMILAR_SHARE) * min(map(_seconds, affordable))
     similar = [prediction for prediction in affordable if _seconds(prediction) <= limit]
     best = min(similar, key=lambda prediction: (*_effort(prediction), _seconds(prediction)))
-    if short and best.run is not None and best.setup.num_ranks < quick.setup.num_ranks:
-        why = f"a run of {format_duration(best.run.value)} gains nothing from starting more processes"
+    best_run, has_fewer = best.figures["run_s"], best.option.setup.num_ranks < quick.option.setup.num_ranks
+    if short and best_run is not None and has_fewer:
+        why = f"a run of {format_duration(best_run.value)} gains nothing from starting more processes"
     elif quick is not best:
-        gain = "on fewer devices" if best.setup.num_ranks < quick.setup.num_ranks else "simpler"
+        gain = "on fewer devices" if has_fewer else "simpler"
         why = f"about as fast as {quick.label}, {why}, and {gain}"
     return best, why
 
 
 def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
     """Return the options that need at most twice the device-hours of the cheapest one."""
-    costs = [prediction.setup.num_ranks * _seconds(prediction) for prediction in timed]
+    costs = [prediction.option.setup.num_ranks * _seconds(prediction) for prediction in timed]
     return [prediction for prediction, cost in zip(timed, costs, strict=True) if cost <= MAX_COST_RATIO * min(costs)]
 
 
 def _seconds(prediction: Prediction) -> float:
     """Return the seconds of a sample, with which options with different global batches are compared."""
     assert prediction.time is not None
-    return prediction.time.total_s / prediction.setup.global_batch_size
+    return prediction.time.total.value / prediction.option.setup.global_batch_size
 
 
 def _effort(prediction: Prediction) -> tuple[int, int]:
     """Return the number of devices, and the place of the strategy in the list of all, the simplest first."""
     kinds = list(dict.fromkeys(name.partition(":")[0] for name in ALL_STRATEGIES))
-    kind = prediction.setup.strategy.kind
-    place = kinds.index(kind) if kind in kinds else len(kinds)
-    return prediction.setup.num_ranks, 2 * place + (prediction.setup.traits.states_on == "cpu")
+    setup = prediction.option.setup
+    place = kinds.index(setup.strategy.kind) if setup.strategy.kind in kinds else len(kinds)
+    return setup.num_ranks, 2 * place + (setup.traits.states_on == "cpu")
 
 
 def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -> Iterator[str]:
@@ -103,9 +106,9 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
         nearest = max(predictions, key=lambda prediction: prediction.room_bytes or 0)
         lacks = f"{format_bytes(-(nearest.room_bytes or 0))} of {format_bytes(nearest.memory.total)}"
         remedies = ["more devices, or larger ones" if all_tried else "--strategies all"]
-        if nearest.setup.micro_batch_size > 1:
+        if nearest.option.setup.micro_batch_size > 1:
             remedies.insert(0, "batch.micro_batch_size: auto")
-        if nearest.setup.activation_checkpointing is None:
+        if nearest.option.setup.activation_checkpointing is None:
             remedies.insert(0, "train.activation_checkpointing: 1")
         yield f"Nothing fits. {nearest.label} comes nearest: it lacks {lacks}; try {', '.join(remedies)}."
 
@@ -188,7 +191,7 @@ class Plan:
     def _keys(self, width: int) -> dict[str, list[str]]:
         """Return the columns that distinguish options; a strategy wider than `width` has a line for each option."""
         names = [prediction.option.name for prediction in self.predictions]
-        setups = [prediction.setup for prediction in self.predictions]
+        setups = [prediction.option.setup for prediction in self.predictions]
         keys = {
             "strategy": [name if len(name) <= width else name.replace(":", "\n:") for name in names],
             "devices": [
@@ -202,7 +205,7 @@ class Plan:
     def _memory_columns(self) -> dict[str, list[str]]:
         columns: dict[str, list[str]] = {}
         for prediction in self.predictions:
-            setup, room = prediction.setup, prediction.room_bytes
+            setup, room = prediction.option.setup, prediction.room_bytes
             accumulated = f" x {setup.grad_accum_steps}" if setup.grad_accum_steps > 1 else ""
             left = f"-{format_bytes(-room)}" if room is not None and room < 0 else format_bytes(room)
             texts = {
@@ -217,10 +220,12 @@ class Plan:
         return columns
 
     def _time_columns(self) -> dict[str, list[str]]:
+        figures = [prediction.figures for prediction in self.predictions]
+        prices = [figure["price"] for figure in figures]
         columns = {
-            "step": [_seconds_text(prediction.step) for prediction in self.predictions],
-            "epoch": [_clock_text(prediction.epoch) for prediction in self.predictions],
-            "price": [NOT_AVAILABLE if each.price is None else f"{each.price.value:.3g}" for each in self.predictions],
+            "step": [_seconds_text(figure["step_s"]) for figure in figures],
+            "epoch": [_clock_text(figure["epoch_s"]) for figure in figures],
+            "price": [NOT_AVAILABLE if price is None else f"{price.value:.3g}" for price in prices],
         }
         return {name: texts for name, texts in columns.items() if set(texts) != {NOT_AVAILABLE} and texts}
 

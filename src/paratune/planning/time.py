@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.planning.constants import Bounded, Constants, UnknownConstant
-from paratune.planning.kinds import kind_of
+from paratune.planning.kinds import KINDS
 from paratune.planning.work import StepCase, Work
 
 TERMS = (
@@ -54,10 +54,8 @@ class StepTime:
 
     terms: Mapping[str, float]
     """Seconds by the names of `TERMS`."""
-    total_s: float
-    low_s: float
-    high_s: float
-    """Bounds of the interval, from the bounds of all constants of the machine."""
+    total: Bounded
+    """Their sum, with bounds from those of all constants of the machine."""
 
 
 def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
@@ -73,7 +71,7 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
         terms = step_terms(case, constants)
         total = math.fsum(terms.values())
         ends = [
-            [math.log(step_seconds(case, end) / total) for end in variation]
+            [math.log(math.fsum(step_terms(case, end).values()) / total) for end in variation]
             for variation in constants.variations(used_constants(case, constants))
         ]
     except UnknownConstant as error:
@@ -81,24 +79,7 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
     # Constants are independent of each other, and so are joint directions: the squares of their shifts add up.
     faster = math.sqrt(math.fsum(max(0.0, -min(pair)) ** 2 for pair in ends))
     slower = math.sqrt(math.fsum(max(0.0, *pair) ** 2 for pair in ends))
-    return StepTime(terms, total, low_s=total * math.exp(-faster), high_s=total * math.exp(slower)), None
-
-
-def step_seconds(case: StepCase, constants: Constants) -> float:
-    """Return the seconds of a whole step; see `step_terms`."""
-    return math.fsum(step_terms(case, constants).values())
-
-
-class _ReadConstants(dict[str, Bounded]):
-    """The constants of a machine; records the names of those that are read, on which the step depends."""
-
-    def __init__(self, by_name: Mapping[str, Bounded]) -> None:
-        super().__init__(by_name)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Bounded:
-        self.names.add(name)
-        return super().__getitem__(name)
+    return StepTime(terms, Bounded(total, total * math.exp(-faster), total * math.exp(slower))), None
 
 
 def used_constants(case: StepCase, constants: Constants) -> set[str]:
@@ -107,9 +88,15 @@ def used_constants(case: StepCase, constants: Constants) -> set[str]:
     Raises:
         UnknownConstant: A constant that the step needs is missing.
     """
-    read = _ReadConstants(constants.by_name)
-    step_terms(case, Constants(read))
-    return read.names
+    names: set[str] = set()
+
+    class Recorded(dict[str, Bounded]):
+        def __getitem__(self, name: str) -> Bounded:
+            names.add(name)
+            return super().__getitem__(name)
+
+    step_terms(case, Constants(Recorded(constants.by_name)))
+    return names
 
 
 def step_terms(case: StepCase, constants: Constants) -> dict[str, float]:
@@ -119,32 +106,28 @@ def step_terms(case: StepCase, constants: Constants) -> dict[str, float]:
         UnknownConstant: A constant that the step needs is missing.
     """
     work = Work(case, constants)
-    step = kind_of(case.setup).seconds(work)
-    other = constants.value("step", 0.0)
-    # The host makes the next batch while it is ahead of the device.
-    idle_s = work.idle_s * case.setup.grad_accum_steps - step.hidden_s if work.is_cuda else 0.0
+    step = KINDS[case.setup.strategy.kind].seconds(work)
     terms = {
-        "get_batch": _get_batch_s(case, constants, step.total_s + other, idle_s),
+        "get_batch": 0.0,
         "forward": step.forward_s,
         "backward": step.backward_s,
         "optimizer": step.optimizer_s,
         "communication_exposed": step.communication_s,
         "bubble": step.bubble_s,
         "offload": step.offload_s,
-        "other": other,
     }
-    run = constants.value("factor.run", 1.0)
-    return {term: run * seconds for term, seconds in terms.items()}
-
-
-def _get_batch_s(case: StepCase, constants: Constants, rest_s: float, idle_s: float) -> float:
-    """Return the seconds that a step waits for its batch, which overlap neither workers nor a host that is ahead."""
+    other = constants.value("step", 0.0)
+    step_s = math.fsum(terms.values()) + other
     hiding = case.num_tokens * constants.value("loader.hiding", 0.0) if case.hides_words else 0.0
     making = case.setup.micro_batch_size * constants.value("loader", 0.0) + hiding
     making *= case.setup.grad_accum_steps
+    # Workers make the next batch during the whole step; without them the host makes it while it is ahead of the device.
+    hidden = work.idle_s * case.setup.grad_accum_steps - step.hidden_s if work.is_cuda else 0.0
     if case.num_workers:
-        return max(0.0, making / case.num_workers - rest_s)
-    return max(0.0, making - idle_s)
+        making, hidden = making / case.num_workers, step_s
+    terms |= {"get_batch": max(0.0, making - hidden), "other": other}
+    run = constants.value("factor.run", 1.0)
+    return {term: run * seconds for term, seconds in terms.items()}
 
 
 @dataclass(frozen=True)
@@ -194,7 +177,13 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
             columns.append((logs(ends[1]) - logs(ends[0])) / (2 * _STEP))
         return np.stack(columns, axis=1)
 
-    low, high = np.array([_limits(constants, name) for name in names]).T
+    low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
+    for number, name in enumerate(names):
+        least, most = _LIMITS.get(name, (None, None))
+        if least is not None:
+            low[number] = min(0.0, math.log(least / constants[name].value))
+        if most is not None:
+            high[number] = max(0.0, math.log(most / constants[name].value))
     solution = least_squares(
         lambda x: np.concatenate([(logs(x) - measured) / NOISE, x / prior]),
         np.clip(np.zeros(len(names)), low, high),
@@ -219,13 +208,4 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
         constants=replace(moved.replaced(bounded), joint=joint),
         before_s=tuple(float(value) for value in np.exp(logs(np.zeros(len(names))))),
         after_s=tuple(float(value) for value in np.exp(logs(x))),
-    )
-
-
-def _limits(constants: Constants, name: str) -> tuple[float, float]:
-    low, high = _LIMITS.get(name, (None, None))
-    value = constants[name].value
-    return (
-        -math.inf if low is None else min(0.0, math.log(low / value)),
-        math.inf if high is None else max(0.0, math.log(high / value)),
     )

@@ -176,7 +176,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive: dict[int, tuple[int, int]] = {}
         """Rounded bytes of each storage, and its number in the timeline; -1 if it existed before."""
         self._sizes: list[int] = []
-        self._changes: list[int] = []
+        self.changes: list[int] = []
+        """As those of a `Timeline`."""
         self._marks: list[Mark] = []
         self.live_bytes = 0
         self.peak_bytes = 0
@@ -203,7 +204,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not is_base:
             number = len(self._sizes)
             self._sizes.append(storage.nbytes())
-            self._changes.append(number)
+            self.changes.append(number)
         num_bytes = rounded(storage.nbytes(), self._rounding)
         self._alive[key] = num_bytes, number
         self.live_bytes += num_bytes
@@ -216,23 +217,19 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         num_bytes, number = self._alive.pop(key, (0, -1))
         self.live_bytes -= num_bytes
         if number >= 0:
-            self._changes.append(~number)
+            self.changes.append(~number)
 
     def mark(self, kind: str, number: int) -> None:
         """Add a mark at the current position of the timeline; see `Mark`."""
-        self._marks.append(Mark(len(self._changes), kind, number))
+        self._marks.append(Mark(len(self.changes), kind, number))
 
     def numbers(self, tensors: Iterable[Tensor]) -> list[int]:
         """Return the number of each tensor's storage in the timeline, -1 if it is not in it."""
         return [self._alive.get(tensor.untyped_storage()._cdata, (0, -1))[1] for tensor in tensors]
 
-    @property
-    def num_changes(self) -> int:
-        return len(self._changes)
-
     def timeline(self, num_forward: int, gradients: Mapping[int, int], casts: Iterable[int]) -> Timeline:
         """Return the timeline until now."""
-        lists = tuple(self._sizes), tuple(self._changes), tuple(self._marks)
+        lists = tuple(self._sizes), tuple(self.changes), tuple(self._marks)
         return Timeline(*lists, num_forward, dict(gradients), frozenset(casts))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -267,30 +264,20 @@ class Saved:
         known: Tensors that exist before and do not count: weights, buffers, the batch.
     """
 
-    def __init__(self, known: Iterator[Tensor]) -> None:
+    def __init__(self, known: Iterable[Tensor]) -> None:
         self._known = {tensor.untyped_storage()._cdata for tensor in known}
-        self._storages: dict[int, tuple[int, Any]] = {}
+        self.storages: dict[int, Any] = {}
+        """They are held, so that no other one gets the address of one of them, which is the key."""
         self.num_bytes = 0
 
-    @contextmanager
-    def watching(self) -> Iterator["Saved"]:
-        """Record the tensors that forward passes in the block save."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
-            yield self
-
-    def _pack(self, tensor: Tensor) -> Tensor:
+    def pack(self, tensor: Tensor) -> Tensor:
+        """Count a tensor that a forward pass saves: the first function of PyTorch's `saved_tensors_hooks`."""
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._known and storage._cdata not in self._storages:
-            # The storage is held as well, so that no other one gets its address.
-            self._storages[storage._cdata] = storage.nbytes(), storage
+        if storage._cdata not in self._known and storage._cdata not in self.storages:
+            self.storages[storage._cdata] = storage
             self.num_bytes += storage.nbytes()
-        return (
-            tensor.detach()
-        )  # an operation that saves its own output would be a reference cycle, which nothing collects
-
-    def forget(self) -> None:
-        """Release the storages; the count stays."""
-        self._storages.clear()
+        # An operation that saves its own output would be a reference cycle, which nothing collects.
+        return tensor.detach()
 
 
 # Fake tensors log the traceback of each failure; `plan` reports the failure in words, and goes on with a formula.

@@ -14,7 +14,6 @@ the same factors are those of the bus bandwidth in nccl-tests, doc/PERFORMANCE.m
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from paratune.planning.constants import Constants
@@ -117,27 +116,21 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
     call_s = constants.value("link.call", 0.0)
     if num_ranks == 1:
         return Link(1, 1.0, 0.0)
-    if (num_ranks - 1) * stride < ranks_per_node:
-        tree_s = _tree_s(constants, num_ranks, num_ranks)
+    is_within = (num_ranks - 1) * stride < ranks_per_node
+    num_within = num_ranks if is_within else max(1, ranks_per_node // stride)
+    tree_s = None
+    if "link.tree" in constants and (is_within or "network.tree" in constants):
+        hops = 0.0 if is_within else math.log2(-(-num_ranks // num_within)) * constants["network.tree"].value
+        tree_s = 2 * ((num_within - 1) * constants["link.tree"].value + hops)
+    if is_within:
         latency_s = constants["link.latency"].value
         return Link(num_ranks, constants["link"].value, latency_s, call_s, tree_s)
-    beside = min(stride, ranks_per_node)
-    rate = constants["network"].value / beside
+    rate = constants["network"].value / min(stride, ranks_per_node)
     if "link" in constants and ranks_per_node > stride:
         rate = min(rate, constants["link"].value)
     between = constants["network.latency"].value
-    within, num_within = constants.value("link.latency", between), max(1, ranks_per_node // stride)
-    latency_s, tree_s = (between + (num_within - 1) * within) / num_within, _tree_s(constants, num_ranks, num_within)
-    return Link(num_ranks, rate, latency_s, call_s=call_s, tree_s=tree_s)
-
-
-def _tree_s(constants: Constants, num_ranks: int, num_within: int) -> float | None:
-    """Return the latencies of an all-reduce by a tree; None where its constants are unknown (gloo)."""
-    num_machines = -(-num_ranks // num_within)
-    if "link.tree" not in constants or (num_machines > 1 and "network.tree" not in constants):
-        return None
-    between = math.log2(num_machines) * constants["network.tree"].value if num_machines > 1 else 0.0
-    return 2 * ((num_within - 1) * constants["link.tree"].value + between)
+    within = constants.value("link.latency", between)
+    return Link(num_ranks, rate, (between + (num_within - 1) * within) / num_within, call_s, tree_s)
 
 
 @dataclass(frozen=True)
@@ -158,103 +151,44 @@ class StepCase:
     """Threads of each rank, on a CPU."""
 
 
-@dataclass(frozen=True)
 class Work:
     """A step with some values of the constants, and the times of its passes on one rank."""
 
-    case: StepCase
-    constants: Constants
-
-    @property
-    def profile(self) -> Profile:
-        return self.case.profile
-
-    @property
-    def setup(self) -> PredictionSetup:
-        return self.case.setup
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.case.machine.is_cuda
-
-    @cached_property
-    def forward_s(self) -> float:
-        """Seconds of one micro-batch through the whole model."""
-        return self._pass_s("forward")
-
-    @cached_property
-    def backward_s(self) -> float:
-        return self._pass_s("backward")
-
-    def _pass_s(self, name: str) -> float:
-        device_s, host_s = self._passes[name]
-        whole_s = max(device_s, host_s) if self.is_cuda else device_s + host_s
-        return whole_s * self.slower * self.constants.value(f"factor.{name}", 1.0)
-
-    @cached_property
-    def _passes(self) -> dict[str, tuple[float, float]]:
-        """Seconds of each pass on the device, and on the host."""
-        phases = {"forward": self.profile.forward, "backward": self.profile.backward}
-        return {
-            name: pass_seconds(
+    def __init__(self, case: StepCase, constants: Constants) -> None:
+        self.profile, self.setup, self.constants = profile, setup, constants = case.profile, case.setup, constants
+        self.is_cuda = case.machine.is_cuda
+        self.slower = 1.0
+        """Factor by which the other ranks of the machine slow the rank down."""
+        if setup.ranks_per_node > 1:
+            self.slower = constants.value("together", 1.0)
+            if not self.is_cuda and case.machine.num_cores is not None:
+                self.slower = max(self.slower, setup.ranks_per_node * case.num_threads / case.machine.num_cores)
+        self.threads_speedup = 1.0
+        """Factor by which the threads of a rank on a CPU compute faster than one."""
+        if case.num_threads != 1:
+            self.threads_speedup = float(case.num_threads ** constants.value("threads", 1.0))
+        seconds, ahead_s = [], 0.0
+        for name, phase in (("forward", profile.forward), ("backward", profile.backward)):
+            device_s, host_s = pass_seconds(
                 phase.operations,
-                self.constants,
+                constants,
                 launch=f"launch.{name}",
-                tf32=self.setup.precision.tf32,
+                tf32=setup.precision.tf32,
                 is_cuda=self.is_cuda,
                 threads_speedup=self.threads_speedup,
             )
-            for name, phase in phases.items()
-        }
-
-    @cached_property
-    def idle_s(self) -> float:
+            whole_s = max(device_s, host_s) if self.is_cuda else device_s + host_s
+            seconds.append(whole_s * self.slower * constants.value(f"factor.{name}", 1.0))
+            ahead_s += device_s - host_s
+        self.forward_s, self.backward_s = seconds
+        """Seconds of one micro-batch through the whole model."""
+        self.idle_s = max(0.0, ahead_s) if self.is_cuda else 0.0
         """Seconds by which the host is ahead of the device in a micro-batch; so much Python of an engine takes no time.
-
-        0 on a CPU.
-        """
-        return max(0.0, sum(device_s - host_s for device_s, host_s in self._passes.values())) if self.is_cuda else 0.0
-
-    @cached_property
-    def slower(self) -> float:
-        """Factor by which the other ranks of the machine slow the rank down."""
-        ranks, machine = self.setup.ranks_per_node, self.case.machine
-        if ranks == 1:
-            return 1.0
-        together = self.constants.value("together", 1.0)
-        if machine.is_cuda or machine.num_cores is None:
-            return together
-        return max(together, ranks * self.case.num_threads / machine.num_cores)
-
-    @cached_property
-    def threads_speedup(self) -> float:
-        """Factor by which the threads of a rank on a CPU compute faster than one."""
-        threads = self.case.num_threads
-        return 1.0 if threads == 1 else float(threads ** self.constants.value("threads", 1.0))
-
-    @cached_property
-    def grads(self) -> int:
+        0 on a CPU."""
+        self.grads = sum(unit_gradients(profile, setup))
         """Bytes of all gradients, as they are summed over ranks and micro-batches."""
-        return sum(unit_gradients(self.profile, self.setup))
-
-    @cached_property
-    def updated(self) -> int:
+        self.updated = setup.state_bytes * profile.num_trained
         """Bytes of all trained weights in the dtype of the optimizer."""
-        size = self.setup.state_bytes if self.setup.keeps_16_bits else self.profile.weight_bytes
-        return size * self.profile.num_trained
-
-    @cached_property
-    def weights(self) -> int:
-        """Bytes of all weights, frozen ones included."""
-        return sum(unit_weights(self.profile))
-
-    @cached_property
-    def num_tensors(self) -> int:
-        return sum(len(part.sizes) for part in (*self.profile.blocks, self.profile.rest))
-
-    @property
-    def overlap(self) -> float:
-        return self.constants.value("overlap", 0.0)
 
     def moved_s(self, num_bytes: float) -> float:
         """Return the seconds in which kernels read and write `num_bytes` bytes together."""
@@ -294,7 +228,7 @@ class Work:
         moving = self.slower * num_bytes / (constants["adamw"].value * self.threads_speedup)
         tensor_s = constants.value("adamw.tensor", 0.0)
         tensor_s = constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s
-        calling = self.slower * self.num_tensors * tensor_s
+        calling = self.slower * len(self.profile.parameters) * tensor_s
         # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
         return (max(moving, calling) if self.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
@@ -309,7 +243,8 @@ class Work:
         block_s = self.forward_s / max(1, len(gathers))
         overlapped = [*gathers[1:], 0.0] if gathers else []
         hidden = first + sum(gathers[:1]) + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
-        return self.overlap * hidden + (1 - self.overlap) * (first + math.fsum(gathers))
+        overlap = self.constants.value("overlap", 0.0)
+        return overlap * hidden + (1 - overlap) * (first + math.fsum(gathers))
 
     def gathered_backward_s(self, gathers: Sequence[float], first: float, reductions: Sequence[float]) -> float:
         """Return the seconds that gathers and reduce-scatters add to a backward pass.
@@ -325,7 +260,8 @@ class Work:
         ends = first + sum(gather_order[:1]) + sum(reduce_order[-1:]) + reductions[-1]
         hidden = ends + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
         total = first + math.fsum(gather_order) + math.fsum(reductions)
-        return self.overlap * hidden + (1 - self.overlap) * total
+        overlap = self.constants.value("overlap", 0.0)
+        return overlap * hidden + (1 - overlap) * total
 
     def offload_s(self, group: int, *, gathered: int, copies_out: int) -> float:
         """Return the seconds of copies between host and device, and of the update on the host.
@@ -339,7 +275,7 @@ class Work:
         """
         constants, ranks = self.constants, self.setup.ranks_per_node
         # States on the host are fp32.
-        wider = self.setup.state_bytes / self.profile.weight_bytes if self.setup.reduces_in_wider_dtype else 1.0
+        wider = self.setup.state_bytes / self.profile.weight_bytes if self.setup.traits.reduces_in_fp32 else 1.0
         crossing = (wider * gathered + copies_out * self.grads) / group / constants["host_link"].value
         # The ranks of a machine share its memory.
         updating = ADAMW_PASSES * self.updated / group * ranks / constants["adamw.host"].value
@@ -368,20 +304,16 @@ def pass_seconds(
     shortest = constants.value("kernel", 0.0) if is_cuda else 0.0
     device_s = 0.0
     for operation, count in operations.items():
-        device_s += count * max(_seconds(operation, constants, tf32=tf32), shortest)
+        kind, arithmetic_s = _KIND_OF.get(operation.name, "elementwise"), 0.0
+        if operation.flops:
+            family = "product" if operation.name in _PRODUCTS else "batched"
+            arithmetic = _ARITHMETIC.get(operation.dtype, "fp32")
+            rate = constants[f"{family}.{'tf32' if tf32 and arithmetic == 'fp32' else arithmetic}"].value
+            kind, arithmetic_s = "elementwise", operation.flops / rate
+        elif kind == "scatter" and kind not in constants:
+            kind = "gather"
+        device_s += count * max(arithmetic_s, operation.num_bytes / constants[kind].value, shortest)
     return device_s / threads_speedup, sum(operations.values()) * constants[launch].value
-
-
-def _seconds(operation: Operation, constants: Constants, *, tf32: bool) -> float:
-    """Return the seconds of an operation on the device: of its arithmetic, or of its memory traffic if it is longer."""
-    if not operation.flops:
-        kind = _KIND_OF.get(operation.name, "elementwise")
-        kind = "gather" if kind == "scatter" and kind not in constants else kind
-        return operation.num_bytes / constants[kind].value
-    family = "product" if operation.name in _PRODUCTS else "batched"
-    arithmetic = _ARITHMETIC.get(operation.dtype, "fp32")
-    rate = constants[f"{family}.{'tf32' if tf32 and arithmetic == 'fp32' else arithmetic}"]
-    return max(operation.flops / rate.value, operation.num_bytes / constants["elementwise"].value)
 
 
 @dataclass(frozen=True)
@@ -397,11 +329,6 @@ class StepSeconds:
     offload_s: float = 0.0
     hidden_s: float = 0.0
     """Python of an engine while the host is ahead of the device, which adds nothing to the step."""
-
-    @property
-    def total_s(self) -> float:
-        parts = (self.forward_s, self.backward_s, self.optimizer_s)
-        return math.fsum((*parts, self.communication_s, self.bubble_s, self.offload_s))
 
 
 @dataclass(frozen=True)
@@ -426,7 +353,7 @@ def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
 
     FSDP2 pads each weight to `num_shards` equal shards.
     """
-    return [profile.weight_bytes * padded_sum(part, num_shards) for part in (*profile.blocks, profile.rest)]
+    return [profile.weight_bytes * padded_sum(part, num_shards) for part in profile.parts]
 
 
 def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1) -> list[int]:
@@ -434,8 +361,8 @@ def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1
 
     In the dtype in which they are summed over ranks: under FSDP2 fp32, also for weights of 16 bits.
     """
-    size = setup.precision.reduce_dtype.itemsize if setup.reduces_in_wider_dtype else profile.weight_bytes
-    return [size * padded_sum(part, num_shards, trained=True) for part in (*profile.blocks, profile.rest)]
+    size = setup.precision.reduce_dtype.itemsize if setup.traits.reduces_in_fp32 else profile.weight_bytes
+    return [size * padded_sum(part, num_shards, trained=True) for part in profile.parts]
 
 
 @dataclass(frozen=True)

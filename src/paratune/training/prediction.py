@@ -71,7 +71,7 @@ def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine
 
 
 def _record(prediction: Prediction, machine: Machine) -> dict[str, Any]:
-    interval = prediction.step
+    interval = prediction.figures["step_s"]
     return {
         "machine": machine.name,
         "step_s": None if interval is None else [interval.value, interval.low, interval.high],

@@ -101,5 +101,5 @@ def test_the_rate_between_nodes_narrows_the_times_of_options_on_several(values: 
         paratune.plan(values, {"batch.global": 32}, network=rate, **options).predictions for rate in (None, 100)
     )
     # Without a rate: 10 to 800 Gbit/s; with one, 0.4 to 0.95 of it.
-    assert given.step.low > assumed.step.low
-    assert given.step.high < assumed.step.high
+    assert given.time.total.low > assumed.time.total.low
+    assert given.time.total.high < assumed.time.total.high

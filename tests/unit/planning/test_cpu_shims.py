@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -57,10 +58,10 @@ def test_packed_rows_on_a_cpu_save_the_same_bytes_as_a_real_pass(lengths: tuple[
     assert model.entry.shortens
     batch = pack(batch_of(lengths))
     tensors = [tensor for tensor in vars(batch).values() if isinstance(tensor, torch.Tensor)]
-    saved = Saved(iter([*model.parameters(), *model.buffers(), *tensors]))
-    with saved.watching():
+    saved = Saved([*model.parameters(), *model.buffers(), *tensors])
+    with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         loss = model.loss_sum(model(batch), batch)
-    saved.forget()
+    saved.storages.clear()
     del loss
     shape = Shape(lengths, layout="packed")
     traced = profile(config, TASK, shape, POLICIES["fp32"], on_cuda=False, entry=model.entry)

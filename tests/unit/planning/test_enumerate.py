@@ -19,7 +19,6 @@ from paratune.planning.enumerate import (
     JobOption,
     PlanRequest,
     list_options,
-    min_nodes,
 )
 from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.machine import Machine, find_machine
@@ -99,12 +98,13 @@ def test_nodes_share_the_devices_evenly() -> None:
     assert [rejected.codes for rejected in impossible] == [("ranks.uneven_nodes",)] * 2
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "per_node", "nodes"),
-    [(1, 8, 1), (8, 8, 1), (12, 8, 2), (9, 8, 3), (11, 8, 11), (128, 8, 16), (64, None, 1)],
-)
-def test_devices_need_as_few_nodes_as_divide_them_evenly(num_ranks: int, per_node: int | None, nodes: int) -> None:
-    assert min_nodes(num_ranks, per_node) == nodes
+def test_devices_need_as_few_nodes_as_divide_them_evenly() -> None:
+    # At most 8 devices per node; ranks on a CPU share one.
+    fewest = {1: 1, 8: 1, 12: 2, 9: 3, 11: 11, 128: 16}
+    options, _ = ways("batch.global=12672", strategies=("ddp",), num_ranks=tuple(fewest))
+    assert {option.setup.num_ranks: option.setup.num_nodes for option in options} == fewest
+    options, _ = ways("batch.global=64", strategies=("ddp",), num_ranks=(64,), machine=CPU)
+    assert options[0].setup.num_nodes == 1
 
 
 def test_one_plan_compares_numbers_of_nodes() -> None:

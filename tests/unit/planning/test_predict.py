@@ -13,6 +13,7 @@ from tiny import tiny_config
 from paratune.config.load import load_config
 from paratune.models.task_model import PackedEntry
 from paratune.planning import predict as predict_module
+from paratune.planning.constants import Bounded
 from paratune.planning.enumerate import PlanRequest, list_options
 from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.machine import Machine, find_machine
@@ -48,7 +49,7 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
         terms["optimizer"] = 1e-3
         terms["communication_exposed"] = (4e-3 if setup.num_ranks > 1 else 0) * (2 if setup.traits.shards else 1)
         total = sum(terms.values())
-        return StepTime(terms, total, total / 1.5, total * 1.5), None
+        return StepTime(terms, Bounded(total, total / 1.5, total * 1.5)), None
 
     monkeypatch.setattr(predict_module, "peak", peak)
     monkeypatch.setattr(predict_module, "step_time", time)
@@ -74,7 +75,7 @@ def find_prediction(predictions: Sequence[Prediction], name: str, num_ranks: int
     return next(
         prediction
         for prediction in predictions
-        if (prediction.option.name, prediction.setup.num_ranks) == (name, num_ranks)
+        if (prediction.option.name, prediction.option.setup.num_ranks) == (name, num_ranks)
     )
 
 
@@ -83,10 +84,10 @@ def test_open_micro_batch_is_the_largest_that_fits() -> None:
     # 39.5 GiB hold the states and 39 samples; 64 samples are cut into 2 x 32, and a quarter of them fits whole.
     predictions = predicted("batch.global=64")
     single, ddp = find_prediction(predictions, "single", 1), find_prediction(predictions, "ddp", 4)
-    assert (single.setup.micro_batch_size, single.setup.grad_accum_steps, single.fits) == (32, 2, True)
+    assert (single.option.setup.micro_batch_size, single.option.setup.grad_accum_steps, single.fits) == (32, 2, True)
     assert single.room_bytes == 6.5 * GIB
     assert single.notes == ("micro-batches of 64 would take 65 GiB",)
-    assert (ddp.setup.micro_batch_size, ddp.largest_micro_batch, ddp.notes) == (16, 16, ())
+    assert (ddp.option.setup.micro_batch_size, ddp.largest_micro_batch, ddp.notes) == (16, 16, ())
 
 
 @pytest.mark.usefixtures("simple")
@@ -98,13 +99,17 @@ def test_whole_share_may_fit_when_its_parts_do_not(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(predict_module, "peak", peak)
     prediction = find_prediction(predicted("batch.global=32"), "single", 1)
-    assert (prediction.setup.micro_batch_size, prediction.setup.grad_accum_steps, prediction.fits) == (32, 1, True)
+    assert (prediction.option.setup.micro_batch_size, prediction.option.setup.grad_accum_steps, prediction.fits) == (
+        32,
+        1,
+        True,
+    )
 
 
 @pytest.mark.usefixtures("simple")
 def test_given_micro_batch_is_kept() -> None:
     single = find_prediction(predicted("batch.global=64", "batch.micro_batch_size=64"), "single", 1)
-    assert (single.setup.micro_batch_size, single.fits, single.room_bytes) == (64, False, -25.5 * GIB)
+    assert (single.option.setup.micro_batch_size, single.fits, single.room_bytes) == (64, False, -25.5 * GIB)
     assert single.largest_micro_batch == 32
 
 
@@ -113,7 +118,7 @@ def test_micro_batch_is_1_when_nothing_fits() -> None:
     small = replace(find_machine("a100-40gb"), memory_bytes=GIB)
     predictions = predicted(machine=small)
     assert {
-        (prediction.setup.micro_batch_size, prediction.fits, prediction.largest_micro_batch)
+        (prediction.option.setup.micro_batch_size, prediction.fits, prediction.largest_micro_batch)
         for prediction in predictions
     } == {(1, False, None)}
     assert recommended(predictions)[0] is None
@@ -136,14 +141,14 @@ def test_ranks_share_the_memory_of_a_cpu() -> None:
 def test_times_of_step_epoch_and_run() -> None:
     ddp = find_prediction(predicted(machine=replace(find_machine("a100-40gb"), price_per_hour=2.0)), "ddp", 2)
     step = 16 * 2e-3 + 1e-3 + 4e-3  # 32 samples on two ranks
-    assert ddp.step is not None
-    assert (ddp.step.value, ddp.step.low, ddp.step.high) == pytest.approx((step, step / 1.5, step * 1.5))
-    assert ddp.epoch is not None
-    assert ddp.epoch.value == pytest.approx(step * 100 / 32)
-    assert ddp.run is not None
-    assert ddp.run.value == pytest.approx(step * 12)  # three epochs of four steps
-    assert ddp.price is not None
-    assert ddp.price.value == pytest.approx(step * 12 * 2 / 3600 * 2.0)
+    figures = ddp.figures
+    assert figures["step_s"] is not None
+    low, high = figures["step_s"].low, figures["step_s"].high
+    assert (low, high) == pytest.approx((step / 1.5, step * 1.5))
+    values = {name: figure and figure.value for name, figure in figures.items()}
+    run = step * 12  # three epochs of four steps
+    expected = {"step_s": step, "epoch_s": step * 100 / 32, "run_s": run, "price": run * 2 / 3600 * 2.0}
+    assert values == pytest.approx(expected)
 
 
 @pytest.mark.usefixtures("simple")
@@ -161,7 +166,7 @@ def test_simpler_option_is_not_called_the_fastest() -> None:
     ddp, zero3 = predictions
     assert ddp.time is not None
     # 20 ms beside ddp's 21: less than a tenth.
-    zero3 = replace(zero3, time=replace(ddp.time, total_s=0.02))
+    zero3 = replace(zero3, time=replace(ddp.time, total=Bounded(0.02, 0.02, 0.02)))
     assert recommended([ddp, zero3])[0] is ddp
     line = next(plan_advice([ddp, zero3]))
     assert line.startswith("Run ddp on 4 devices")
@@ -173,7 +178,7 @@ def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
     two, four = predicted(strategies=("ddp",), num_ranks=(2, 4))
     assert two.time is not None
     # 37 ms, and 5% less on twice as many devices: 1.9 times the device-hours, below the limit of 2.
-    four = replace(four, time=replace(two.time, total_s=0.95 * two.time.total_s))
+    four = replace(four, time=replace(two.time, total=two.time.total.times(0.95)))
     assert recommended([two, four])[0] is two
     assert "the fastest that fits, and on fewer devices." in next(plan_advice([two, four]))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoConfig
 
 from paratune.batch import Batch
@@ -74,11 +75,11 @@ def kept(config: Any, shape: Shape) -> int:
     mask_BS = (torch.arange(longest) < torch.tensor(shape.lengths)[:, None]).long()
     ids_BS = torch.where(mask_BS > 0, torch.randint(5, 1000, mask_BS.shape), 0)
     inputs = {"input_ids": ids_BS, "attention_mask": mask_BS}
-    saved = Saved(iter([*model.parameters(), *model.buffers(), *inputs.values()]))
-    with saved.watching():
+    saved = Saved([*model.parameters(), *model.buffers(), *inputs.values()])
+    with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         # Without keys and values for generation, as training calls every model: `model._options`.
         loss = hf(**inputs, **model._options).logits.float().log_softmax(-1)[:, 0].sum()
-    saved.forget()
+    saved.storages.clear()
     del loss
     return saved.num_bytes
 
@@ -93,10 +94,10 @@ def test_trace_saves_the_same_bytes_as_a_pass_on_the_cpu(kind: str, lengths: tup
 
 def test_saved_tensors_are_released() -> None:
     """A softmax saves its own output."""
-    saved = Saved(iter(()))
-    with saved.watching():
+    saved = Saved(())
+    with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         output = torch.ones(3, requires_grad=True).softmax(0)
-    saved.forget()
+    saved.storages.clear()
     note = output.grad_fn.metadata["note"] = Event()
     left = weakref.ref(note)
     del output, note
@@ -166,10 +167,10 @@ def kept_by_task(config: Any, lengths: tuple[int, ...], task: Task, auto_class: 
         checkpoint_blocks(find_blocks(model), every)
     batch = batch_of(lengths, task)
     tensors = [tensor for tensor in vars(batch).values() if isinstance(tensor, torch.Tensor)]
-    saved = Saved(iter([*model.parameters(), *model.buffers(), *tensors]))
-    with saved.watching():
+    saved = Saved([*model.parameters(), *model.buffers(), *tensors])
+    with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
-    saved.forget()
+    saved.storages.clear()
     del loss
     return saved.num_bytes
 

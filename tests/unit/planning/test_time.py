@@ -26,7 +26,7 @@ from paratune.planning.constants import Bounded, Constants, UnknownConstant
 from paratune.planning.kinds import KINDS
 from paratune.planning.kinds.replicated import ddp_buckets, exposed_s
 from paratune.planning.machine import Machine, find_machine
-from paratune.planning.profile import Parameter, Profile, Shape, Weights, profile
+from paratune.planning.profile import Parameter, Profile, Shape, profile
 from paratune.planning.states import PredictionSetup, padded_sum
 from paratune.planning.time import TERMS, step_time
 from paratune.planning.trace import Operation, Phase
@@ -92,7 +92,7 @@ def terms(
     step = step_time(StepCase(model or bert_base(), way, machine(constants), JOB, **job))[0]
     assert step is not None
     assert tuple(step.terms) == TERMS
-    assert sum(step.terms.values()) == pytest.approx(step.total_s)
+    assert sum(step.terms.values()) == pytest.approx(step.total.value)
     return dict(step.terms)
 
 
@@ -157,17 +157,17 @@ def test_reductions_overlap_the_backward_pass() -> None:
 
 
 def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
-    block = Weights((Parameter("a", (10,)), Parameter("b", (20,))))
-    rest = Weights((Parameter("c", (7,)),))
+    parameters = [Parameter(name, (size,), block=block) for block in (0, 1) for name, size in (("a", 10), ("b", 20))]
+    model = Profile((*parameters, Parameter("c", (7,))), 2, 4, 0, 0, (), 0, Phase(), Phase())
     # 4 bytes each; from the last block's last tensor on: 80 + 40 bytes, again, then 28.
-    buckets = ddp_buckets([block, block], rest, 4, cap_bytes=100)
+    buckets = ddp_buckets(model, setup(DDPOptions(kind="ddp", bucket_cap_mb=100 / 2**20), 2))
     assert buckets == [(0.5, 120), (1.0, 120), (1.0, 28)]
-    assert sum(num_bytes for _, num_bytes in ddp_buckets([block, block], rest, 4, cap_bytes=1e9)) == 4 * 67
+    assert sum(num_bytes for _, num_bytes in ddp_buckets(model, setup(DDPOptions(kind="ddp"), 2))) == 4 * 67
 
 
 def test_ddp_leaves_the_last_bucket_exposed() -> None:
     way = setup(DDPOptions(kind="ddp"), 4)
-    buckets = ddp_buckets(bert_base().blocks, bert_base().rest, 4, 25 * 2**20)
+    buckets = ddp_buckets(bert_base(), way)
     assert sum(size for _, size in buckets) == 4 * 109_483_778
     # 2 (N - 1) / N of the bytes at 1e11 a second; all blocks' fit behind their backward pass of 270 ms, and only the
     # buckets that the embeddings complete are left.
@@ -378,7 +378,7 @@ def test_loading_counts_without_workers_or_idle_host() -> None:
 def test_interval_follows_the_bounds_of_the_constants() -> None:
     sure = step_time(StepCase(bert_base(), SINGLE, machine(), JOB))[0]
     assert sure is not None
-    assert sure.low_s == pytest.approx(sure.total_s) == pytest.approx(sure.high_s)
+    assert sure.total.low == pytest.approx(sure.total.value) == pytest.approx(sure.total.high)
     unsure = ROUND.replaced({"product.fp32": Bounded(1e12, 0.5e12, 2e12)})
     step = step_time(StepCase(bert_base(), SINGLE, machine(unsure), JOB))[0]
     assert step is not None
@@ -388,8 +388,8 @@ def test_interval_follows_the_bounds_of_the_constants() -> None:
             figures(product__fp32=0.5e12).by_name
         ),
     )
-    assert step.high_s == pytest.approx(sum(half.values()))
-    assert step.low_s < step.total_s < step.high_s
+    assert step.total.high == pytest.approx(sum(half.values()))
+    assert step.total.low < step.total.value < step.total.high
 
 
 def test_no_time_when_a_constant_is_unknown() -> None:

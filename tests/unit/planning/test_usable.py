@@ -3,8 +3,8 @@
 import pytest
 
 from paratune.base.units import GIB
-from paratune.hardware.devices import DEVICES, find_device
-from paratune.planning.machine import usable_bytes
+from paratune.hardware.devices import DEVICES
+from paratune.planning.machine import find_machine, machine_of_node
 
 
 @pytest.mark.parametrize(
@@ -18,19 +18,14 @@ from paratune.planning.machine import usable_bytes
     ],
 )
 def test_usable_memory_is_what_pytorch_prints(key: str, gib: float) -> None:
-    device = find_device(key)
-    assert device is not None
-    assert usable_bytes(device, device.memory_bytes) == int(gib * GIB)
+    assert find_machine(key).memory_bytes == int(gib * GIB)
 
 
 def test_memory_size_of_user_or_driver_is_kept() -> None:
-    device = find_device("a100-40gb")
-    assert usable_bytes(device, 38 * GIB) == 38 * GIB
-    assert usable_bytes(None, 20 * GIB) == 20 * GIB
+    for name, num_bytes in (("NVIDIA A100-SXM4-40GB", 38 * GIB), ("a GPU of next year", 20 * GIB)):
+        assert machine_of_node({"gpus": [{"name": name, "memory_bytes": num_bytes}]}).memory_bytes == num_bytes
 
 
 def test_no_device_has_more_than_its_nominal_memory() -> None:
-    assert all(
-        0.9 * device.memory_bytes < usable_bytes(device, device.memory_bytes) < device.memory_bytes
-        for device in DEVICES
-    )
+    for device in DEVICES:
+        assert 0.9 * device.memory_bytes < (find_machine(device.key).memory_bytes or 0) < device.memory_bytes

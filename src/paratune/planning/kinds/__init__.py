@@ -21,13 +21,9 @@ KINDS: dict[str, PlanFunctions] = {
 """The strategies of this package, by `strategy.kind`."""
 
 
-def kind_of(setup: PredictionSetup) -> PlanFunctions:
-    return KINDS[setup.strategy.kind]
-
-
 def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Return the states of one rank, from 0; see `distinct_ranks`. The micro-batch of the profile has any size."""
-    return kind_of(setup).states(profile, setup, rank)
+    return KINDS[setup.strategy.kind].states(profile, setup, rank)
 
 
 def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> list[Transfer]:
@@ -35,5 +31,5 @@ def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> l
 
     The profile of a pipeline must have the division into stages.
     """
-    transfers = kind_of(setup).transfers(profile, setup, rank)
+    transfers = KINDS[setup.strategy.kind].transfers(profile, setup, rank)
     return [transfer for transfer in transfers if transfer.num_ranks > 1 and transfer.num_bytes > 0]

@@ -1,10 +1,10 @@
 """DeepSpeed's own ZeRO, stages 0 to 3."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from paratune.config.strategy_sections import DeepSpeedOptions, Limits, deepspeed_limits, strategy_options
 from paratune.planning.kinds.replicated import whole_states
-from paratune.planning.profile import Parameter, Profile
+from paratune.planning.profile import Profile
 from paratune.planning.states import (
     COMMUNICATION,
     GATHERED,
@@ -57,27 +57,20 @@ def _states_1_2(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOpt
         alignment = ALIGNMENT * num_ranks
         aligned = -(-count(group) // alignment) * alignment
         weights, part, num_groups = weights + aligned, part + aligned // num_ranks, num_groups + 1
-        touched, zeros = _touched(group, rank * aligned // num_ranks, (rank + 1) * aligned // num_ranks)
-        gradients, filled = gradients + touched, filled + zeros
+        begin, end, at = rank * aligned // num_ranks, (rank + 1) * aligned // num_ranks, 0
+        for parameter in group:
+            if at < end and at + parameter.numel > begin:
+                gradients += parameter.numel
+            at += parameter.numel
+        filled += max(0, end - max(at, begin))
     gradients += filled
-    full = setup.state_bytes if setup.keeps_16_bits else size
-    states = States(size * weights, size * gradients, 3 * full * part + STEP_BYTES * num_groups)
+    states = States(size * weights, size * gradients, 3 * setup.state_bytes * part + STEP_BYTES * num_groups)
     if not strategy.offload_optimizer:
         return states
     largest = max((parameter.numel for parameter in profile.parameters if parameter.is_trained), default=0)
     accumulated = gradients - filled if strategy.stage == 2 and setup.grad_accum_steps > 1 else 0
-    host_gradients = full * part + size * (largest + accumulated)
+    host_gradients = setup.state_bytes * part + size * (largest + accumulated)
     return States(states.weights, 0, 0, size * part, host_gradients, states.optimizer)
-
-
-def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int]:
-    """Return the elements of all parameters of a flat group that overlap a part of it, and the zeros after them."""
-    at = touched = 0
-    for parameter in group:
-        if at < end and at + parameter.numel > begin:
-            touched += parameter.numel
-        at += parameter.numel
-    return touched, max(0, end - max(at, begin))
 
 
 def _states_3(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions) -> States:
@@ -96,37 +89,32 @@ def _states_3(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptio
     trained = sum(part for parameter, part in parts.items() if parameter.is_trained)
     num_groups = len(list(optimizer_groups(profile.parameters, with_unused=True)))
     weights, gradients = size * sum(parts.values()), size * trained
-    full = setup.state_bytes if setup.keeps_16_bits else size
-    optimizer = 3 * full * trained + STEP_BYTES * num_groups
+    optimizer = 3 * setup.state_bytes * trained + STEP_BYTES * num_groups
     on_host = weights if strategy.offload_parameters else 0
     on_device = weights - on_host + _persistent_bytes(profile, strategy, num_ranks)
     if strategy.offload_optimizer:
-        return States(on_device, 0, 0, on_host, gradients + full * trained, optimizer)
+        return States(on_device, 0, 0, on_host, gradients + setup.state_bytes * trained, optimizer)
     return States(on_device, gradients, optimizer, on_host)
 
 
 def _limits(profile: Profile, strategy: DeepSpeedOptions) -> Limits:
     """Return the bucket sizes and thresholds of DeepSpeed, as `strategies.deepspeed_setup` sets them."""
-    largest = max((sum(block.sizes) for block in profile.blocks), default=0)
+    largest = max((count(block.parameters) for block in profile.parts[:-1]), default=0)
     return deepspeed_limits(strategy_options(strategy), element_size=profile.weight_bytes, largest_block=largest)
 
 
 def _engine_memory(view: EngineInputs) -> EngineMemory:
-    strategy = view.setup.strategy
-    assert isinstance(strategy, DeepSpeedOptions)
-    if strategy.stage == 0:
-        return _engine_memory_0(view)
-    bucket = view.profile.weight_bytes * _limits(view.profile, strategy).reduce_bucket_size
-    return (
-        _engine_memory_3(view, strategy, bucket) if strategy.stage == 3 else _engine_memory_1_2(view, strategy, bucket)
-    )
-
-
-def _engine_memory_0(view: EngineInputs) -> EngineMemory:
-    """Like a single process; then gradients are summed in flat copies.
+    """Stage 0 is like a single process; then gradients are summed in flat copies.
 
     Source: DeepSpeed 0.19.8, runtime/engine.py, `allreduce_no_retain`.
     """
+    strategy = view.setup.strategy
+    assert isinstance(strategy, DeepSpeedOptions)
+    bucket = view.profile.weight_bytes * _limits(view.profile, strategy).reduce_bucket_size
+    if strategy.stage == 3:
+        return _engine_memory_3(view, strategy, bucket)
+    if strategy.stage:
+        return _engine_memory_1_2(view, strategy, bucket)
     sent = min(view.states.gradients, ALLREDUCE * view.profile.weight_bytes)
     at_step = {COMMUNICATION: sent} if view.setup.num_ranks > 1 else {}
     if view.accumulates:
@@ -171,8 +159,7 @@ def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: i
 
 def _flat_gradients(view: EngineInputs, num_numbers: int) -> int:
     """Return the bytes of flat gradients in the update; gradients of 16 bits have a copy in fp32."""
-    size = view.profile.weight_bytes
-    return num_numbers * (size + view.setup.state_bytes if view.setup.keeps_16_bits else size)
+    return num_numbers * (view.profile.weight_bytes + (view.setup.state_bytes if view.setup.keeps_16_bits else 0))
 
 
 def _bucket_flushes(view: EngineInputs, bucket: int) -> dict[int, int]:
@@ -238,7 +225,7 @@ def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> Iterator[Delta]
     limits = _limits(profile, strategy)
     units, _ = stage_3_weights(profile, strategy)
     blocks = max(units[:-1], default=0)
-    outside = [numel for numel in profile.rest.sizes if numel > limits.param_persistence_threshold]
+    outside = [p.numel for p in profile.parts[-1].parameters if p.numel > limits.param_persistence_threshold]
     everything, fewest = sum(units), max(2 * blocks, size * max(outside, default=0))
     kept = min(everything, size * (limits.max_reuse_distance // 2))
     num_bytes = max(fewest, kept)
@@ -258,9 +245,8 @@ def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[
         passes), the rest last; and the bytes of persistent weights, which are gathered once, after the update.
     """
     threshold, size = _limits(profile, strategy).param_persistence_threshold, profile.weight_bytes
-    parts = (*profile.blocks, profile.rest)
-    units = [size * sum(numel for numel in part.sizes if numel > threshold) for part in parts]
-    return units, profile.weight_bytes * profile.num_parameters - sum(units)
+    units = [size * count(p for p in part.parameters if p.numel > threshold) for part in profile.parts]
+    return units, size * profile.num_parameters - sum(units)
 
 
 def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
@@ -296,12 +282,13 @@ def _seconds(work: Work) -> StepSeconds:
     setup, strategy = work.setup, work.setup.strategy
     assert isinstance(strategy, DeepSpeedOptions)
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
+    weights, num_tensors = work.profile.weight_bytes * work.profile.num_parameters, len(work.profile.parameters)
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     unsharded = work.local_step()
     times = setup.num_reductions
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
-        copied += 2 * steps * work.moved_s(2 * work.weights)
+        copied += 2 * steps * work.moved_s(2 * weights)
         units, persistent = stage_3_weights(work.profile, strategy)
         *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in units)
         reductions = [link.seconds("reduce_scatter", num_bytes) for num_bytes in unit_gradients(work.profile, setup)]
@@ -313,16 +300,16 @@ def _seconds(work: Work) -> StepSeconds:
         waiting = times * link.seconds("all_reduce", work.grads)
         waiting += link.seconds("all_gather", work.grads) if strategy.stage else 0.0
     name = "hooks.gather" if strategy.stage == 3 else "hooks.tensor"
-    hooks, hidden = work.engine_python_s(name, work.num_tensors) if strategy.stage else (0.0, 0.0)
+    hooks, hidden = work.engine_python_s(name, num_tensors) if strategy.stage else (0.0, 0.0)
     if (wait := WAITS.get(strategy.stage)) is not None:
-        hooks += steps * work.num_tensors * work.constants.value(wait, 0.0)
+        hooks += steps * num_tensors * work.constants.value(wait, 0.0)
     backward = unsharded.backward_s + copied + hooks
     share = 1 / ranks if strategy.stage else 1.0
     exposed = work.scaled_communication_s(waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         copies_out = steps if strategy.stage >= 2 else 1  # after each micro-batch in which gradients are reduced
-        offload = work.offload_s(ranks, gathered=copies_in * work.weights, copies_out=copies_out)
+        offload = work.offload_s(ranks, gathered=copies_in * weights, copies_out=copies_out)
         return StepSeconds(unsharded.forward_s, backward, 0.0, exposed, offload_s=offload, hidden_s=hidden)
     updating = work.optimizer_s(share)
     if setup.keeps_16_bits:

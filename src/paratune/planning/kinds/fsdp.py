@@ -4,7 +4,7 @@ A unit is a block, or embeddings and head together. `U` are its padded bytes, `N
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paratune.planning.profile import Profile
 from paratune.planning.states import (
@@ -15,6 +15,7 @@ from paratune.planning.states import (
     EngineMemory,
     PredictionSetup,
     States,
+    count,
     numbers_of,
     padded,
     shard,
@@ -45,8 +46,10 @@ def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     num_ranks, numbers = shard_size(setup), numbers_of(profile, setup, are_sharded=True)
     padded = unsharded((shard(parameter, num_ranks) for parameter in profile.parameters), numbers)
     of_rank = unsharded((shard(parameter, num_ranks, rank % num_ranks) for parameter in profile.parameters), numbers)
-    states = replace(padded, optimizer=of_rank.optimizer)
-    return states.on_host() if setup.traits.states_on == "cpu" else states
+    weights, gradients, optimizer = padded.weights, padded.gradients, of_rank.optimizer
+    if setup.traits.states_on == "cpu":
+        return States(host_weights=weights, host_gradients=gradients, host_optimizer=optimizer)
+    return States(weights, gradients, optimizer)
 
 
 @dataclass(frozen=True)
@@ -72,62 +75,46 @@ def _engine_memory(view: EngineInputs) -> EngineMemory:
     Source: PyTorch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, `wait_for_unshard`,
         `_backward_prefetch`, `post_backward`; _fsdp_collectives.py, `foreach_all_gather`, `foreach_reduce`.
     """
-    units, root = _units(view)
+    *units, root = _units(view)
     deltas = [*_forward(view, units, root), *_backward(view, units, root)]
-    always = {}
-    if view.accumulates:
-        # Unsharded gradients, which are reduced only in the last micro-batch.
-        always[GRADIENTS] = sum(unit.gradients for unit in (*units, root))
-        # Gradients of 16 bits are added to those in fp32 when all gradients of the unit are complete.
-        deltas += _until_reduced(view, units, root) if view.setup.keeps_16_bits else view.copied_gradients()
-    else:
-        deltas += _until_reduced(view, units, root)
-    return EngineMemory(always, tuple(deltas))
-
-
-def _until_reduced(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
-    """Yield gradients that exist until the backward pass of their unit ends."""
-    of_unit = dict.fromkeys(root.parameters, view.end)
+    # Unsharded gradients, which are reduced only in the last micro-batch.
+    always = {GRADIENTS: sum(unit.gradients for unit in (*units, root))} if view.accumulates else {}
+    if view.accumulates and not view.setup.keeps_16_bits:
+        return EngineMemory(always, (*deltas, *view.copied_gradients()))
+    # Gradients exist until the backward pass of their unit ends; those of 16 bits are added to those in fp32 when all
+    # gradients of the unit are complete.
+    until = dict.fromkeys(root.parameters, view.end)
     for number, unit in enumerate(units):
-        of_unit |= dict.fromkeys(unit.parameters, view.ends.get(number, view.end))
-    yield from view.gradients(of_unit)
+        until |= dict.fromkeys(unit.parameters, view.ends.get(number, view.end))
+    return EngineMemory(always, (*deltas, *view.gradients(until)))
 
 
-def _units(view: EngineInputs) -> tuple[list[_Unit], _Unit]:
-    """Return the units of the blocks, and the unit of all other parameters."""
+def _units(view: EngineInputs) -> Iterator[_Unit]:
+    """Yield the units of the blocks, and last the unit of all other parameters."""
     profile, num_ranks = view.profile, shard_size(view.setup)
-    reduced = view.setup.precision.reduce_dtype.itemsize if view.setup.keeps_16_bits else profile.weight_bytes
-    numbered = list(enumerate(profile.parameters))
-
-    def unit(block: int | None) -> _Unit:
-        in_unit = [(number, parameter) for number, parameter in numbered if parameter.block == block]
-        sizes = {parameter: profile.weight_bytes * padded(parameter, num_ranks) for _, parameter in in_unit}
-        trained = [parameter for _, parameter in in_unit if parameter.is_trained and parameter.has_gradient]
-        return _Unit(
-            sum(sizes.values()),
-            sum(sizes[parameter] for parameter in trained) // profile.weight_bytes * reduced,
-            reduced * sum(parameter.numel for parameter in trained),
-            tuple(number for number, _ in in_unit),
+    reduced = view.setup.precision.reduce_dtype.itemsize
+    for block in (*range(profile.num_blocks), None):
+        numbers = [number for number, parameter in enumerate(profile.parameters) if parameter.block == block]
+        parameters = [profile.parameters[number] for number in numbers]
+        trained = [parameter for parameter in parameters if parameter.is_trained and parameter.has_gradient]
+        yield _Unit(
+            profile.weight_bytes * sum(padded(parameter, num_ranks) for parameter in parameters),
+            reduced * sum(padded(parameter, num_ranks) for parameter in trained),
+            reduced * count(trained),
+            tuple(numbers),
         )
-
-    return [unit(number) for number in range(profile.num_blocks)], unit(None)
-
-
-def _keeps_gathered(view: EngineInputs) -> bool:
-    return not view.setup.traits.gathers_per_micro_step
 
 
 def _forward(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
-    gathers, last = shard_size(view.setup) > 1, 0
-    end = view.profile.timeline.num_forward
-    forward_ends = view.profile.timeline.positions("forward_end")
-    for start, unit, ends in [(0, root, end), *((view.starts[n], u, forward_ends[n]) for n, u in enumerate(units))]:
+    timeline, gathers, last = view.profile.timeline, shard_size(view.setup) > 1, 0
+    starts, forward_ends, end = timeline.positions("forward"), timeline.positions("forward_end"), timeline.num_forward
+    for start, unit, ends in [(0, root, end), *((starts[n], u, forward_ends[n]) for n, u in enumerate(units))]:
         if gathers:
             yield from _all_gather(view, start, unit)
             yield Delta(start, COMMUNICATION, -last)
             last = unit.gathered
         yield Delta(start, GATHERED, unit.gathered)
-        if not _keeps_gathered(view):
+        if view.setup.traits.gathers_per_micro_step:  # else gathered weights are kept for the backward pass
             yield Delta(ends, GATHERED, -unit.gathered)
     yield Delta(end, COMMUNICATION, -last)
 
@@ -141,20 +128,20 @@ def _all_gather(view: EngineInputs, position: int, unit: _Unit) -> Iterator[Delt
 
 
 def _backward(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
-    num_ranks, begins = shard_size(view.setup), view.profile.timeline.positions("backward")
-    gathers = num_ranks > 1 and not _keeps_gathered(view)
+    begins, gathers_again = view.profile.timeline.positions("backward"), view.setup.traits.gathers_per_micro_step > 0
+    gathers = gathers_again and shard_size(view.setup) > 1
     running = [(begins[n], view.ends[n], units[n]) for n in reversed(range(len(units))) if n in begins]
     start = view.profile.timeline.num_forward
     held = 0
     if gathers:
         yield from _all_gather(view, start, root)
-    if not _keeps_gathered(view):
+    if gathers_again:
         yield Delta(start, GATHERED, root.gathered)
     if gathers:
         yield Delta(start, COMMUNICATION, -root.gathered)
         yield from _all_gather(view, start, units[-1])
     for at, (begin, end, unit) in enumerate(running):
-        if not _keeps_gathered(view):
+        if gathers_again:
             yield Delta(begin, GATHERED, unit.gathered)
         if gathers:
             yield Delta(begin, COMMUNICATION, -unit.gathered)
@@ -178,30 +165,29 @@ def _reduce_scatter(view: EngineInputs, position: int, unit: _Unit, held: int) -
         yield Delta(position, GRADIENTS, unit.trained // shard_size(view.setup))
 
 
-def backward_gathers(profile: Profile, setup: PredictionSetup) -> list[int]:
-    """Return the bytes of each unit's weights that a backward pass gathers under FSDP2, or 0.
+def _gathers(profile: Profile, setup: PredictionSetup) -> tuple[int, list[int]]:
+    """Return how often the forward passes of a step gather each weight, and the bytes that a backward pass gathers.
 
-    Blocks of a frozen encoder have no backward pass; nevertheless FSDP2 prefetches the last one of them.
+    The bytes are those of each unit, 0 where weights are kept for all micro-batches. Blocks of a frozen encoder have no
+    backward pass; nevertheless FSDP2 prefetches the last one of them.
     """
     weights = unit_weights(profile, shard_size(setup))
     if not setup.traits.gathers_per_micro_step:
-        return [0] * len(weights)
+        return 1, [0] * len(weights)
     last = profile.num_blocks - 1
-    runs = [part.num_trained > 0 or number == last for number, part in enumerate(profile.blocks)]
-    return [size if is_gathered else 0 for size, is_gathered in zip(weights, [*runs, True], strict=True)]
-
-
-def forward_gathers(setup: PredictionSetup) -> int:
-    """Return how often the forward passes of a step gather each weight: once where it is kept for all micro-batches."""
-    return setup.grad_accum_steps if setup.traits.gathers_per_micro_step else 1
+    return setup.grad_accum_steps, [
+        size if number >= last or any(parameter.is_trained for parameter in part.parameters) else 0
+        for number, (size, part) in enumerate(zip(weights, profile.parts, strict=True))
+    ]
 
 
 def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
     group = shard_size(setup)
+    times, gathered_again = _gathers(profile, setup)
     gradients = unit_gradients(profile, setup, group)
     return [
-        *(Transfer("all_gather", n, group, forward_gathers(setup)) for n in unit_weights(profile, group)),
-        *(Transfer("all_gather", n, group, setup.grad_accum_steps) for n in backward_gathers(profile, setup)),
+        *(Transfer("all_gather", n, group, times) for n in unit_weights(profile, group)),
+        *(Transfer("all_gather", n, group, setup.grad_accum_steps) for n in gathered_again),
         *(Transfer("reduce_scatter", n, group) for n in gradients),
         *(Transfer("all_reduce", n / group, setup.num_ranks // group) for n in gradients),
     ]
@@ -219,21 +205,21 @@ def _seconds(work: Work) -> StepSeconds:
         link.seconds("reduce_scatter", num_bytes) + between.seconds("all_reduce", num_bytes / group)
         for num_bytes in unit_gradients(work.profile, setup, group)
     ]
-    gathered_again = backward_gathers(work.profile, setup)
+    times, gathered_again = _gathers(work.profile, setup)
     *gathers_again, first_again = (
         link.seconds("all_gather", num_bytes) if num_bytes else 0.0 for num_bytes in gathered_again
     )
     early = work.gathered_backward_s(gathers_again, first_again, [0.0] * (len(gathers) + 1))
     last = work.gathered_backward_s(gathers_again, first_again, reductions)
-    waiting = forward_gathers(setup) * forward + (setup.grad_accum_steps - 1) * early + last
+    waiting = times * forward + (setup.grad_accum_steps - 1) * early + last
     weights = sum(unit_weights(work.profile, group))
-    gathered = forward_gathers(setup) * weights + setup.grad_accum_steps * sum(gathered_again)
+    gathered = times * weights + setup.grad_accum_steps * sum(gathered_again)
     copied = work.moved_s(2 * weights) * gathered / weights
     copied += work.moved_s(2 * work.grads)
     if setup.keeps_16_bits:  # each rank casts its shards before they are gathered: 4 bytes read, 2 written
         numbers = work.profile.num_parameters / group
         copied += work.moved_s(6 * numbers) * gathered / weights
-    hooks, hidden = work.engine_python_s("hooks.unit", len(work.profile.blocks) + 1)
+    hooks, hidden = work.engine_python_s("hooks.unit", work.profile.num_blocks + 1)
     unsharded = work.local_step()
     exposed = work.scaled_communication_s(waiting + copied + link.seconds("all_reduce", 8))
     exposed += work.scaled_communication_s(hooks)

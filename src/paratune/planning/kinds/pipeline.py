@@ -43,22 +43,16 @@ def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tup
     assert division is not None, "the profile of a pipeline has a division"
     place = rank % strategy.stages
     spans = division.stages_of_rank(place, strategy, setup.traits)
-    used, holds = division.uses(spans), division.holds(spans)
-    anywhere = frozenset().union(*division.used)
+    used, anywhere = division.uses(spans), frozenset().union(*division.used)
     is_last = place == strategy.stages - 1
     trained = [
         parameter
         for parameter in profile.parameters
         if parameter.name in used or (is_last and parameter.name not in anywhere)
     ]
-    names = holds | {parameter.name for parameter in trained}
+    names = used.union((parameter.name for parameter in trained), *(division.needed[span.begin] for span in spans))
     held = [parameter for parameter in profile.parameters if parameter.name in names]
     return held, trained
-
-
-def hidden_messages(setup: PredictionSetup) -> int:
-    """Return how often a rank in the middle of a pipeline sends hidden states or their gradients: 2 m v."""
-    return 2 * setup.grad_accum_steps * setup.traits.stages_per_rank
 
 
 def stage_gradients(profile: Profile, setup: PredictionSetup, rank: int) -> float:
@@ -96,7 +90,7 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
     place = rank % width
     # The first stage sends no gradients, the last one no hidden states.
     num_ends = (place == 0) + (place == width - 1)
-    num_messages = hidden_messages(setup) - num_ends * num_micro_batches
+    num_messages = (2 * setup.traits.stages_per_rank - num_ends) * num_micro_batches
     shared = shared_gradients(profile, setup)
     return [
         Transfer("send", profile.hidden_bytes, 2, num_messages),
@@ -116,8 +110,9 @@ def _seconds(work: Work) -> StepSeconds:
     bubble = ideal * computing * p / (1 - (setup.traits.ideal_bubble_share(m) or 0.0)) - ideal
     neighbours = link_between(work.constants, p, setup.ranks_per_node)
     send = neighbours.seconds("send", work.profile.hidden_bytes)
-    # Messages overlap nothing while the pipeline fills and drains.
-    sending = 2 * (p - 1) * send + (1 - work.overlap) * hidden_messages(setup) * send
+    # Messages overlap nothing while the pipeline fills and drains; a rank in the middle sends 2 m v.
+    num_messages = 2 * m * setup.traits.stages_per_rank
+    sending = 2 * (p - 1) * send + (1 - work.constants.value("overlap", 0.0)) * num_messages * send
     replicas = link_between(work.constants, setup.num_ranks // p, setup.ranks_per_node, stride=p)
     ends = link_between(work.constants, 2, setup.ranks_per_node, stride=p - 1)
     reducing = replicas.seconds("all_reduce", work.grads * states) + neighbours.seconds("all_reduce", 8)
@@ -179,7 +174,14 @@ def stage_terms(view: EngineInputs, place: int) -> tuple[dict[str, int], dict[st
     num_micro_batches = setup.grad_accum_steps
     spans = profile.division.stages_of_rank(place, strategy, setup.traits)
     num_in_flight = in_flight(strategy, setup.traits, place, num_micro_batches)
-    saved = [_saved(view, span) for span in spans]
+    # Of one micro-batch, the output of the stage included.
+    head = profile.saved_bytes - profile.saved_before - sum(profile.saved_by_block)
+    saved = [
+        sum(profile.saved_by_block[span.begin : span.end])
+        + (profile.saved_before if span.begin == 0 else 0)
+        + (head if span.end == profile.num_blocks else profile.hidden_bytes)
+        for span in spans
+    ]
     kept = sum(count * size for count, size in zip(num_in_flight, saved, strict=True))
     # The first backward pass allocates the gradients; in later ones they exist, with as many micro-batches in flight.
     first = kept + max(_peak_of_stage(view, span, keeps=True) - size for span, size in zip(spans, saved, strict=True))
@@ -195,15 +197,6 @@ def stage_terms(view: EngineInputs, place: int) -> tuple[dict[str, int], dict[st
     passes = {"activations": later if gradients else first, COMMUNICATION: received, GRADIENTS: gradients}
     sent = min(BUCKET_BYTES, view.states.gradients) if setup.data_world_size > 1 else 0
     return passes, {COMMUNICATION: received + sent, GRADIENTS: view.states.gradients}
-
-
-def _saved(view: EngineInputs, span: BlockSpan) -> int:
-    """Return the activations of a stage for one micro-batch, its output included."""
-    profile = view.profile
-    inside = sum(profile.saved_by_block[span.begin : span.end])
-    after = profile.saved_bytes - profile.saved_before - sum(profile.saved_by_block)
-    first = profile.saved_before if span.begin == 0 else 0
-    return inside + first + (after if span.end == profile.num_blocks else profile.hidden_bytes)
 
 
 def _peak_of_stage(view: EngineInputs, span: BlockSpan, *, keeps: bool) -> int:
@@ -226,7 +219,7 @@ def _peak_of_stage(view: EngineInputs, span: BlockSpan, *, keeps: bool) -> int:
     before = 0 if span.begin == 0 else profile.saved_before + sum(profile.saved_by_block[: span.begin])
     is_last = span.end == profile.num_blocks
     forward_ends, begins = timeline.positions("forward_end"), timeline.positions("backward")
-    first = 0 if span.begin == 0 else view.starts[span.begin]
+    first = 0 if span.begin == 0 else timeline.positions("forward")[span.begin]
     last = timeline.num_forward if is_last else forward_ends[span.end - 1]
     forward = level[first : last + 1]
     begin = timeline.num_forward if is_last else begins[span.end - 1]

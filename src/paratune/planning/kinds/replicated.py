@@ -1,11 +1,11 @@
 """Strategies with a whole model on each rank: one process, DDP, and ZeRO-1, which divides the optimizer states."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPOptions, Zero1Options
-from paratune.planning.profile import Profile, Weights
+from paratune.planning.profile import Profile
 from paratune.planning.states import (
     GRADIENTS,
     EngineInputs,
@@ -59,24 +59,16 @@ def replicated(view: EngineInputs) -> EngineMemory:
     is_single = view.setup.traits.max_world_size == 1
     if is_single and not view.accumulates:
         return EngineMemory(deltas=tuple(view.gradients()))
-    twice = () if is_single or not view.accumulates else tuple(view.earlier_gradients())
+    twice = () if is_single or not view.accumulates else view.copied_gradients(are_earlier=True)
     return EngineMemory({GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
 
 
 def trained_tensors(profile: Profile) -> list[int]:
-    """Return the bytes of each trained parameter, block by block."""
-    parts = (*profile.blocks, profile.rest)
-    return [
-        profile.weight_bytes * parameter.numel
-        for part in parts
-        for parameter in part.parameters
-        if parameter.is_trained
-    ]
+    """Return the bytes of each trained parameter."""
+    return [profile.weight_bytes * parameter.numel for parameter in profile.parameters if parameter.is_trained]
 
 
-def ddp_buckets(
-    blocks: Sequence[Weights], rest: Weights, weight_bytes: int, cap_bytes: float
-) -> list[tuple[float, int]]:
+def ddp_buckets(profile: Profile, setup: PredictionSetup) -> list[tuple[float, int]]:
     """Return the buckets in which DDP reduces gradients, in their order.
 
     Gradients are computed from the last block to the first, those of embeddings last; the few gradients of the head,
@@ -87,29 +79,25 @@ def ddp_buckets(
 
     Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
     """
+    assert isinstance(setup.strategy, DDPOptions | Zero1Options)
     buckets: list[tuple[float, int]] = []
     filled, ready = 0, 0.0
+    *blocks, rest = profile.parts
     # The time of the rest is neglected: blocks take nearly the whole pass.
     parts = [*((block, (number + 1) / len(blocks)) for number, block in enumerate(reversed(blocks))), (rest, 1.0)]
     for part, share in parts:
         for parameter in reversed(part.parameters):
             if not parameter.is_trained:
                 continue
-            filled, ready = filled + parameter.numel * weight_bytes, share
-            if filled >= cap_bytes:
+            filled, ready = filled + parameter.numel * profile.weight_bytes, share
+            if filled >= setup.strategy.bucket_cap_mb * MIB:
                 buckets.append((ready, filled))
                 filled = 0
     return [*buckets, (ready, filled)] if filled else buckets
 
 
-def _buckets(profile: Profile, setup: PredictionSetup) -> list[tuple[float, int]]:
-    assert isinstance(setup.strategy, DDPOptions | Zero1Options)
-    cap_bytes = setup.strategy.bucket_cap_mb * MIB
-    return ddp_buckets(profile.blocks, profile.rest, profile.weight_bytes, cap_bytes)
-
-
 def _ddp_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in _buckets(profile, setup)]
+    return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in ddp_buckets(profile, setup)]
 
 
 def _zero1_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
@@ -139,9 +127,9 @@ def _ddp_seconds(work: Work) -> StepSeconds:
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
     passes = [
-        (share * work.backward_s, link.seconds("all_reduce", size)) for share, size in _buckets(work.profile, setup)
+        (share * work.backward_s, link.seconds("all_reduce", size)) for share, size in ddp_buckets(work.profile, setup)
     ]
-    reduced = work.scaled_communication_s(exposed_s(passes, work.backward_s, work.overlap))
+    reduced = work.scaled_communication_s(exposed_s(passes, work.backward_s, work.constants.value("overlap", 0.0)))
     unsharded = work.local_step()
     return replace(unsharded, backward_s=unsharded.backward_s + copied, communication_s=reduced)
 
