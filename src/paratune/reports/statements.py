@@ -205,10 +205,10 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     shown = {other.label: lead.outcome for other, lead in group.compared if lead.is_shown}
     others = [candidate.label for candidate in group.candidates if candidate is not chosen]
     open_ones, equal = ([other for other in others if shown.get(other, "open") == kind] for kind in ("open", "equal"))
-    told = [f"cannot tell whether it is better than {listing(open_ones, 3)}"] if open_ones else []
-    told += [f"equal to {listing(equal, 3)}"] if equal else []
-    text = f"{'; '.join(told)}. Chosen: {text}" if told else text
-    return Statement(label, f"{text}.", None if told else True, "chosen")
+    doubts = [f"cannot tell whether it is better than {listing(open_ones, 3)}"] if open_ones else []
+    doubts += [f"equal to {listing(equal, 3)}"] if equal else []
+    text = f"{'; '.join(doubts)}. Chosen: {text}" if doubts else text
+    return Statement(label, f"{text}.", None if doubts else True, "chosen")
 
 
 def _cost(report: SweepReport) -> Iterator[Statement]:
@@ -238,6 +238,7 @@ def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
         return ()
     compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
     effects = {verdict.label: effect for verdict in compared if (effect := verdict.speed.order) is not None}
+    differing = {member.label: report.differs(member) for member in report.measured}
     found: dict[str, Result | None] = {}
     if compared:
         found = {
@@ -249,7 +250,7 @@ def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
     return (
         *(Statement(label, *result, "verdicts") for label, result in found.items() if result is not None),
         *_seeds(report),
-        Statement("Same experiment", *_experiment(report.differing, runs)),
+        Statement("Same experiment", *_experiment(differing, runs)),
         Statement("Certificate", *_certificates(report.certificates[0])),
     )
 

@@ -43,8 +43,8 @@ def open_process_group(place: Place, device: torch.device) -> None:
             arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
         elif RENDEZVOUS_VARIABLE in os.environ:
             # Not as file://...: torch keeps the %20 of a space in the URL, and waits in a folder that does not exist.
-            arguments["store"] = store = dist.FileStore(os.environ[RENDEZVOUS_VARIABLE], place.world_size)
-            store.set_timeout(TIMEOUT)
+            arguments["store"] = dist.FileStore(os.environ[RENDEZVOUS_VARIABLE], place.world_size)  # type: ignore[attr-defined]
+            arguments["store"].set_timeout(TIMEOUT)
         elif not is_srun() and (store := agent_store(TIMEOUT)) is not None:
             arguments["store"] = current_start_store(store, place.rank, place.world_size, TIMEOUT)
         else:

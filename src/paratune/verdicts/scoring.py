@@ -21,11 +21,11 @@ from paratune.metrics.regression import grade_scale, grades, quadratic_kappa
 from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER
-from paratune.verdicts.jackknife import JackknifeScore, mean_over_classes, of_blocks, of_kinds, of_mean, of_sums
+from paratune.verdicts.jackknife import Floats, JackknifeScore, mean_over_classes, of_blocks, of_kinds, of_mean, of_sums
 
 _AGREES = 1e-4  # how far a score that is computed again may be from the recorded one, relative to it
 MAX_KINDS = 200  # kinds of samples up to which a score without one of each kind is computed
-Floats, Ints = npt.NDArray[np.float64], npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Clusters = Ints | None
 
 
