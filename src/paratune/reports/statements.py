@@ -195,8 +195,8 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
         return Statement(label, text, False, "chosen")
     if len(group.candidates) == 1:
         same = "all configurations train the same thing" if group.not_chosen_among else "there is one candidate"
-        told = f"nothing to select, because {same}: {score}."
-        return Statement(label, told, True if found.values else None, "chosen")
+        text = f"nothing to select, because {same}: {score}."
+        return Statement(label, text, True if found.values else None, "chosen")
     text = f"{name}: {score}"
     if known := [(abs(lead.change), other, lead) for other, lead in group.compared if lead.change is not None]:
         _, second, lead = min(known, key=lambda item: item[0])

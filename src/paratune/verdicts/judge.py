@@ -235,9 +235,9 @@ def factor_effects(
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
         pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
-        # All runs of a value: scores are averaged over the combinations of a seed.
+        # All runs of a value: scores are averaged over the combinations of a seed, which both values have.
         sides = [
-            [Group(str(at), tuple(run for pair in some for run in cells[pair[at]].runs)) for at in (0, 1)]
+            [Group(str(at), tuple(run for pair in some for run in _shared(cells, pair, at))) for at in (0, 1)]
             for some in pairs.values()
         ]
         looks = [history.at(first.runs, second.runs) for first, second in sides]
@@ -257,6 +257,12 @@ def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> Pairs:
     of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
     others = [(place, at.get(frozenset({**levels, axis: level}.items()))) for place, levels in of_base]
     return [(place, other) for place, other in others if other is not None]
+
+
+def _shared(cells: Sequence[Group], pair: tuple[int, int], at: int) -> Sequence[RunRecord]:
+    """Return the runs of one cell of a pair whose seeds the other one has too; all where they share none."""
+    own, seeds = cells[pair[at]].runs, {run.run.seed for run in cells[pair[1 - at]].runs}
+    return [run for run in own if run.run.seed in seeds] or own
 
 
 def _speed(
