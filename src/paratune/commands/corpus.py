@@ -33,7 +33,7 @@ def stats(path: Path, *, json: Json = False) -> None:
     if json:
         print_json(figures)
         return
-    print_result(TerminalParts(list(corpus_tables(figures))))
+    print_result(TerminalParts(lambda _: corpus_tables(figures)))
 
 
 def sample(

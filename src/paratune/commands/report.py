@@ -1,8 +1,6 @@
 """`paratune report` and `paratune compare`: print the results of `paratune.report` and `paratune.compare`."""
 
-import os
 import sys
-from collections import Counter
 from typing import Any
 
 from paratune.api.report import compare as compare_runs
@@ -27,10 +25,8 @@ def _show_report(report: Any, as_json: bool) -> int:
         print("All figures, tables and notes: --out FOLDER or --json")  # noqa: T201
         return EXIT_OK
     out = report.files[0].parent
-    counts = Counter(path.parent for path in report.files if path.parent != out)
-    folders = (f"{folder}{os.sep} ({count} files)" for folder, count in counts.items())
-    for line in (*(path for path in report.files if path.parent == out), *folders):
-        print(plain(line))  # noqa: T201
+    for name in dict.fromkeys(path.relative_to(out).parts[0] for path in report.files):
+        print(plain(out / name))  # noqa: T201
     if (missing := can_draw()) is not None:
         print(plain(f"without figures and report.pdf: {missing}"), file=sys.stderr)  # noqa: T201
     return EXIT_OK

@@ -256,17 +256,9 @@ def make_sweep(
     layout: str | None = None,
     wanted: Collection[str] = (),
 ) -> SweepReport:
-    """Read a matrix of runs, and write its report to `out`.
+    """Read matrices, and write their report if `out` is given; see `paratune.report` for the arguments.
 
-    Args:
-        folder: Folder of a matrix, with sweep.json; or those of several matrices.
-        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
-        price: Price of a device-hour; overrides that of the matrix.
-        targets: Scores; the report shows when configurations reached them.
-        plan: Output of `paratune plan MATRIX --json`, shown next to published figures; for one matrix only.
-        margins: Differences that count as equal, by measure; `default_margin` for other measures.
-        layout: Key of `paratune.reports.published.LAYOUTS`: adds a table in the layout of a study.
-        wanted: Files for a paper, too: "latex", "figures".
+    `wanted` files for a paper are "latex" or "figures".
 
     Raises:
         ConfigError: No run was evaluated by the metric of a target; or a plan is given and the matrix has no published

@@ -1,10 +1,11 @@
 """What commands print of a report: the conclusions, the figures that carry them, and warnings, on one screen.
 
 Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart. A table
-that is too wide is divided into blocks of columns, one below the other.
+that is too wide is divided into blocks of columns, one below the other. Lists get shorter until all fits on a screen.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
@@ -22,14 +23,14 @@ from paratune.reports.measures import metric_name
 from paratune.reports.outcomes import SweepReport, chosen_table
 from paratune.reports.rows import TARGETS_GROUP
 from paratune.reports.run import Report
-from paratune.reports.runs.read import Certificate, Unfinished
 from paratune.reports.runs.sameness import differing_settings
-from paratune.reports.statements import matrix_statements, run_statements, trust_statements
+from paratune.reports.statements import is_better, matrix_statements, run_statements, trust_statements
 from paratune.reports.systems.judging import axis_verdicts
-from paratune.reports.systems.tables import headline_scores, main_table
+from paratune.reports.systems.tables import ALL_IN_JSON, headline_scores, main_table
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.text import shorten_all
 from paratune.verdicts import Verdict
+from paratune.verdicts.words import comparison_words, name_of
 
 _GAP = 2
 _HEADING_WIDTH = 22
@@ -37,22 +38,29 @@ _HEADING_WIDTH = 22
 Part = Table | Text | Padding
 Parts = Iterator[Part]
 _STYLES = {True: "green", False: "red", None: ""}
-_MAX_LINES = 8  # configurations, differing settings or reasons; the files have all
+_MAX_LINES = 8  # configurations, differing settings, verdicts or reasons, where a screen has room for them
+_RUNS_LINES, _SWEEP_LINES, _COMPARISON_LINES = 29, 22, 30  # of a screen; commands print up to three more
 
 
 @dataclass(frozen=True)
 class TerminalParts:
     """Tables and texts that `rich.console.Console.print` prints; texts of records literally, never as markup."""
 
-    parts: Sequence[Table | Text | Padding]
+    parts: Callable[[int], Iterable[Part]]  # by the length of lists, from `_MAX_LINES` down to 1
+    num_lines: float = math.inf  # of a screen, on which the printed parts fit if any do
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for number, part in enumerate(self.parts):
-            if isinstance(part, Table):
-                yield from [Text()] * (number > 0 and isinstance(self.parts[number - 1], Table))
-                yield from rich_table(part, options.max_width)
-            else:
-                yield part
+        for most in range(_MAX_LINES, 0, -1):
+            shown: list[RichTable | Text | Padding] = []
+            last: Part | None = None
+            for part in self.parts(most):
+                is_table = isinstance(part, Table)
+                shown += [Text()] * (is_table and isinstance(last, Table))
+                shown += rich_table(part, options.max_width) if isinstance(part, Table) else [part]
+                last = part
+            if sum(len(console.render_lines(part, options)) for part in shown) <= self.num_lines:
+                break
+        yield from shown
 
 
 def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
@@ -93,22 +101,26 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
 
 def terminal_runs(report: Report) -> TerminalParts:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
-    parts: list[Part] = []
-    if len(report.runs) == 1:
-        parts += _one_run(report)
-    else:
-        parts += _statements(run_statements(report.verdicts))
-        parts += (Text(plain(note)) for note in report.verdict_notes)
-        if report.sameness.verdict in ("different", "unknown"):
-            parts.append(Text(plain(report.sameness.sentence), style="yellow"))
-        parts.append(main_table(report.systems, differing_settings(report.runs)[:_MAX_LINES], 2 * _MAX_LINES))
-    names, most = [run.name for run in report.runs], _MAX_LINES
-    until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.measure.group == TARGETS_GROUP]
-    parts += [make_table("targets", "", ["", *names[:most]], until)] if until else []
-    if report.warnings:
-        more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
-        parts.append(Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow"))
-    return TerminalParts([*parts, *_beside(report.certificates, report.unfinished, len(names))])
+    names, settings = [run.name for run in report.runs], differing_settings(report.runs)
+
+    def parts(most: int) -> Parts:
+        if len(names) == 1:
+            yield from _one_run(report)
+        else:
+            yield from _statements(run_statements(report.verdicts))
+            yield from (Text(plain(note)) for note in report.verdict_notes)
+            if report.sameness.verdict in ("different", "unknown"):
+                yield Text(plain(report.sameness.sentence), style="yellow")
+            yield main_table(report.systems, settings[:most], 2 * most)
+        until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.measure.group == TARGETS_GROUP]
+        yield from [make_table("targets", "", ["", *names[:most]], until)] if until else []
+        if report.warnings:
+            others = len(report.warnings) - 1
+            more = f" And {counted(others, 'other warning')}: see --json." if others else ""
+            yield Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow")
+        yield from _beside(report, len(names), most)
+
+    return TerminalParts(parts, _RUNS_LINES)
 
 
 def _one_run(report: Report) -> Parts:
@@ -134,12 +146,20 @@ def _one_run(report: Report) -> Parts:
     )
 
 
-def _beside(certificates: Iterable[Certificate], unfinished: Iterable[Unfinished], num_runs: int) -> Iterator[Text]:
-    for certificate in certificates:
+def _beside(report: Report | Comparison, num_runs: int, most: int) -> Iterator[Text]:
+    for certificate in report.certificates:
         text = f"Certificate ({certificate.run_names(num_runs)}): {certificate.sentence} {certificate.path}"
         yield Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow")
-    for run in unfinished:
-        yield Text(f"Without results: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
+    lost = [(run.reason, run.name) for run in report.unfinished]
+    yield from _without_results(lost, num_runs + len(lost), most)
+
+
+def _without_results(lost: Sequence[tuple[str, str]], num_runs: int, most: int) -> Iterator[Text]:
+    """Yield the first reasons why runs have no results, each once; `lost` has the reason and the name of each run."""
+    if lost:
+        yield Text(f"Without results: {len(lost)} of {counted(num_runs, 'run')}", style="bold yellow")
+    for reason, names in [*grouped(lost).items()][:most]:
+        yield Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow")
 
 
 def _statements(statements: Iterable[Statement]) -> Iterator[Text]:
@@ -156,57 +176,78 @@ def terminal_sweep(report: SweepReport) -> TerminalParts:
     """Return the conclusions of a matrix, the chosen candidates and the configurations for a terminal."""
     trust = trust_statements(report)
     problems = [statement for statement in trust if statement.is_good is False]
-    parts: list[Part] = [*_statements([*matrix_statements(report), *problems])]
+    conclusions = [*_statements([*matrix_statements(report), *problems])]
     if unknown := [statement.label for statement in trust if statement.is_good is None]:
-        parts.append(Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}.")))
-    if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
-        parts.append(replace(chosen_table(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them"))
-    if report.measured:
-        tables = {section.key: section.tables for section in report.sections}
-        parts += [main_table(report, most=_MAX_LINES), *tables.get("layout", ()), *tables.get("targets", ())]
-    lost = [cell_run for cell_run in report.cell_runs if cell_run.record is None]
-    if lost:
-        heading = f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}"
-        parts.append(Text(heading, style="bold yellow"))
-    reasons = grouped((cell_run.reason or "unknown", cell_run.cell.name) for cell_run in lost)
-    for reason, names in list(reasons.items())[:_MAX_LINES]:
-        parts.append(Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow"))
-    return TerminalParts(parts)
+        conclusions.append(Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}.")))
+    # The conclusions have the one choice by validation, without its test scores.
+    has_choices = len(report.groups) > 1 or (report.is_choice and report.groups[0].split_shown == "test")
+    tables = {section.key: section.tables for section in report.sections}
+    lost = [(item.reason or "unknown", item.cell.name) for item in report.cell_runs if item.record is None]
+
+    def parts(most: int) -> Parts:
+        yield from conclusions
+        if has_choices:
+            yield replace(chosen_table(report), title="", notes=(), marked=()).first(most, ALL_IN_JSON)
+        if report.measured:
+            yield main_table(report, most=most)
+            yield from (*tables.get("layout", ()), *tables.get("targets", ()))
+        yield from _without_results(lost, len(report.cell_runs), most)
+
+    return TerminalParts(parts, _SWEEP_LINES)
 
 
 def terminal_comparison(comparison: Comparison) -> TerminalParts:
-    """Return the verdicts of a comparison for a terminal."""
-    verdicts = comparison.systems.verdicts
-    parts: list[Part] = []
-    for family in grouped((verdict.baseline, verdict) for verdict in verdicts).values():
-        parts += _family(family)
-    for (axis, title), effects in axis_verdicts(comparison.effects).items():
-        where = f" ({plain(title)})" if title else ""
-        parts.append(Text(f"Of {plain(axis)}, on average over the other axes{where}:", style="bold"))
-        parts += (_indented(verdict.sentence) for verdict in effects)
-    parts += _beside(comparison.certificates, comparison.unfinished, 0)
+    """Return the verdicts of a comparison for a terminal, in short where all of them do not fit on a screen."""
+    systems, mean = comparison.systems, ", on average over the other axes"
+    found = [
+        ((verdict.baseline, f"{mean} ({title})" if title else mean), verdict)
+        for (_, title), verdicts in axis_verdicts(comparison.effects).items()
+        for verdict in verdicts
+    ]
+    found += [((verdict.baseline, ""), verdict) for verdict in systems.verdicts]
+    leading = found[: -len(systems.verdicts)] or found
     reasons = grouped(
         (f"{finding.reason}.", finding.measure)
-        for verdict in verdicts if not verdict.differs.refused
+        for verdict in systems.verdicts if not verdict.differs.refused
         for finding in (verdict.speed, *verdict.quality)
         if finding.reason is not None and finding.outcome != "cannot tell"
     )  # fmt: skip
     notes = [*comparison.notes, *(f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items())]
-    return TerminalParts([*parts, *(Text(plain(note), style="dim") for note in notes)])
+
+    def parts(most: int) -> Parts:
+        is_short = most < _MAX_LINES
+        for family in [*grouped(leading).values()][:most]:
+            if len(family) > 1:
+                speed, *quality = run_statements(family)
+                may_be_faster = any(is_better(verdict.speed) is not False for verdict in family)
+                short = [speed] if may_be_faster else quality or [speed]
+                yield from _statements(short if is_short else [speed, *quality])
+        shown = leading[:most] if is_short else found
+        for (base, where), family in grouped(shown).items():
+            if len(family) > 1:
+                yield Text(plain(f"Against {base}{where}:"), style="bold")
+            for verdict in family:
+                # The first part after the names, and the other parts below it.
+                (first, is_good), *others = _short_parts(verdict) if is_short else verdict.parts
+                head = plain(verdict.label) if len(family) > 1 else f"{verdict.head}{plain(where)}"
+                yield Text(f"{head}: ", style="bold").append(first, style=f"not bold {_STYLES[is_good]}".strip())
+                for text, is_good in others:
+                    yield Padding(Text(plain(text), style=_STYLES[is_good]), (0, 0, 0, 2), expand=False)
+        yield from _beside(comparison, len(systems.runs), most)
+        yield from (Text(plain(note), style="dim") for note in notes[: most // 2 if is_short else None])
+        if is_short:
+            yield Text(f"{len(shown)} of {len(found)} verdicts in short; all: --json, or paratune report --out FOLDER")
+
+    return TerminalParts(parts, _COMPARISON_LINES)
 
 
-def _family(verdicts: Sequence[Verdict]) -> Parts:
-    is_long = len(verdicts) > 1
-    if is_long:
-        yield from _statements(run_statements(verdicts))
-        yield Text(f"Against {plain(verdicts[0].baseline)}:", style="bold")
-    for verdict in verdicts:
-        # The first part after the names, and the other parts below it.
-        (first, is_better), *others = verdict.parts
-        head = Text(f"{plain(verdict.label) if is_long else verdict.head}: ", style="bold")
-        yield head.append(first, style=f"not bold {_STYLES[is_better]}".strip())
-        yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
-
-
-def _indented(text: str, style: str = "") -> Padding:
-    return Padding(Text(plain(text), style=style), (0, 0, 0, 2), expand=False)
+def _short_parts(verdict: Verdict) -> list[tuple[str, bool | None]]:
+    """Return the parts of a verdict, without what its configurations are compared in; what is open by name alone."""
+    unclear = {
+        comparison_words(found, verdict.task): name_of(found)
+        for found in (verdict.speed, *verdict.quality)
+        if found.outcome == "cannot tell" or (found.change is None and found.code != "placebo")
+    }
+    parts = replace(verdict, differs=replace(verdict.differs, allowed=())).parts
+    names = ", ".join(unclear[text] for text, _ in parts if text in unclear)
+    return [*(part for part in parts if part[0] not in unclear), *([(f"cannot tell: {names}", None)] if names else [])]

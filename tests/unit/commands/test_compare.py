@@ -108,7 +108,7 @@ def test_other_tasks_are_not_compared(tmp_path, capsys):
         (["{0}/single*", "{0}/ddp*", "--margin", "f1"], 2, "the margin of f1 is a number above 0"),
         (["{0}/single*", "{0}/ddp*", "--allow", "everything"], 2, "--allow everything: the names are batch"),
         (["{0}/single*", "{0}/ddp*", "--by", "strategy"], 2, "--by strategy: only a matrix has axes"),
-        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x: the compared configurations are"),
+        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x: "),
     ],
 )
 def test_bad_input_gives_a_one_line_error(tmp_path, words, code, message):
@@ -130,7 +130,9 @@ def test_unfinished_runs_are_named(tmp_path, capsys):
     words = make_runs(tmp_path)
     words.append(str(make_run(tmp_path / "ddp_seed9", kind="ddp", seed=9, finished=False)))
     assert compare(*words) == 0
-    assert "Without results: ddp_seed9" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("Without results: 1 of 7 runs") for line in lines)
+    assert any(line.startswith("ddp_seed9: ") for line in lines)
 
 
 def test_control_characters_in_names_are_escaped(tmp_path):
@@ -183,6 +185,6 @@ def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
     assert speeds["precision", "bf16"]["num_combinations"] == 2
     assert speeds["strategy", "zero3"]["comparison"]["outcome"] == "equal"
     found = command(str(folder), width=200).stdout
-    assert "precision bf16 against precision fp32: " in found
+    assert "precision bf16 against precision fp32" in found
     assert compare(str(folder), "--by", "strategy", "--json") == 0
     assert json.loads(capsys.readouterr().out)["effects"] == []

@@ -107,7 +107,7 @@ def test_many_configurations_are_lines(tmp_path: Path):
     lines = printed(terminal_runs(make(folders, None)), 200).splitlines()
     shown = [line.split()[0] for line in lines if line.startswith("run")]
     assert shown == [f"run{n:02}" for n in range(16)]
-    assert any(line.startswith("9 more") for line in lines)
+    assert any(line.startswith("16 of 25 ") and "--json" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -123,8 +123,70 @@ def test_a_matrix_of_27_runs_is_on_one_screen(width: int, tmp_path: Path):
     assert max(map(len, lines)) <= width
     assert any("r9_seed-1, r9_seed-2" in line for line in lines)
     if width > 40:
-        assert len(lines) <= 35
+        # `paratune sweep` adds three lines with paths.
+        assert len(lines) <= 22
         assert any(line.split()[:1] == ["2e-5"] or "rate 2e-5" in line for line in lines)
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a matrix of 3 layouts, 3 learning rates and 3 seeds: packed is the fastest at each rate, in 0.6 times."""
+    kinds = Axis("batch.layout", "layout", {kind: kind for kind in ("padded", "bucketed", "packed")})
+    kinds = replace(kinds, keys=("batch.layout",))
+    rates = replace(RATES, values=dict(itertools.islice(RATES.values.items(), 3)))
+    folder = tmp_path_factory.mktemp("layouts") / "m"
+
+    def tell(values: Mapping[str, str]) -> Made:
+        seed, rate = int(values["seed"][-1]), int(values["rate"][1:])
+        factor = {"padded": 1.0, "bucketed": 0.8, "packed": 0.6}[values["layout"]]
+        score = 0.7 + 0.05 * rate + 0.01 * (seed * 7 % 5)
+        scores = {"validation": {"accuracy": score, "f1": score}}
+        run = {"config.batch.layout": values["layout"], "config.train.learning_rate": rate * 1e-5}
+        run["task.metrics"] = ["accuracy", "f1"]
+        return Made(step_ms=80.0 * factor * (1 + 0.001 * seed), run=run, summary={"scores": scores})
+
+    return make_matrix(folder, (kinds, rates, SEEDS), tell, baseline={"layout": "padded"})
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_of_many_configurations_the_baseline_and_the_fastest_are_shown(width: int, layouts: Path):
+    report = make_sweep(layouts, None)
+    lines = printed(terminal_sweep(report), width).splitlines()
+    assert len(lines) <= 22
+    shown = [line.split(",")[0] for line in lines if line.startswith(("padded,", "bucketed,", "packed,"))]
+    assert shown[0] == "padded"
+    assert shown.count("packed") == 3
+    (note,) = (line for line in lines if f" {len(shown)} of 9 " in line)
+    assert "--json" in note
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_comparison_of_a_matrix_is_on_one_screen_with_the_answer_first(width: int, layouts: Path):
+    lines = printed(terminal_comparison(make_comparison([str(layouts)])), width).splitlines()
+    assert len(lines) <= 30
+    # Scores without predictions are decided on these rows only.
+    assert lines[0].startswith("? Fastest at equal quality: ")
+    assert "layout packed" in " ".join(lines[:2])
+    # Two values of each axis, and two layouts at each of three rates.
+    assert lines[-1].startswith("4 of 10 verdicts")
+    assert ("--json" in lines[-1], "--out" in lines[-1]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("by", "label", "baselines"),
+    [
+        ("layout", "Fastest at equal quality", [f"padded, rate {rate}e-5" for rate in (1, 2, 3)]),
+        # A learning rate does not change the speed.
+        ("rate", "Best in validation Accuracy", [f"{kind}, rate 1e-5" for kind in ("padded", "bucketed", "packed")]),
+    ],
+)
+def test_by_an_axis_each_baseline_has_an_answer_on_one_screen(by: str, label: str, baselines: list[str], layouts: Path):
+    lines = printed(terminal_comparison(make_comparison([str(layouts)], by=[by]))).splitlines()
+    assert len(lines) <= 30
+    first = next(at for at, line in enumerate(lines) if line.startswith("Against"))
+    assert [line[:1] for line in lines[:first] if label in line] == ["?"] * 3
+    answers = " ".join(" ".join(lines[:first]).split())
+    assert all(f"against {baseline}. " in answers for baseline in baselines)
 
 
 def verdict_lines(tmp_path: Path, factor: float, *, spread: float = 0.001) -> list[str]:
