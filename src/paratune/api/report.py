@@ -39,10 +39,10 @@ def report(
         runs: Runs, or matrices of runs.
         out: Folder for index.html, report.pdf, table.csv (a line for each run) and report.json.
         baseline: Run with which the others are compared; default: the first.
-        target: Score, such as "f1>=0.88": shows when each run or configuration first reached it.
+        target: Score, such as "f1_macro>=0.88": shows when each run or configuration first reached it.
         price: Price of a device-hour, in any currency: adds the cost of runs.
         plan: File with the output of `paratune plan MATRIX --json`, shown next to the published figures of a matrix.
-        margin: Difference that counts as equal, MEASURE=AMOUNT or PERCENT%: "f1=0.01", "speed=3%".
+        margin: Difference that counts as equal, MEASURE=AMOUNT or PERCENT%: "f1_macro=0.01", "speed=3%".
         layout: Adds tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
         latex: Writes each table as LaTeX, too: tables/*.tex in the folder.
         figures: Writes each figure as SVG, too: figures/*.svg in the folder.
@@ -62,8 +62,8 @@ def report(
     folders = [Path(run_folder(run)) for run in runs]
     matrices = _matrices(folders)
     for option, problem in (
-        ("--baseline", baseline is not None and matrices and f"compares runs, and {matrices[0]} is a matrix; give its "
-         f"runs: {matrices[0]}/runs/*"),
+        ("--baseline", baseline is not None and matrices and f"compares runs, and {matrices[0]} is a matrix, which "
+         f"paratune compare {matrices[0]} --baseline {baseline} compares"),
         ("--plan", plan is not None and len(matrices) != 1 and f"{plan} is of one matrix; give its folder alone"),
         ("--layout", layout is not None and not matrices and f"{layout} is of a matrix; give the folder of one"),
         ("--latex", latex and out is None and "writes files into the folder of --out; add --out FOLDER"),
@@ -118,7 +118,7 @@ def compare(
         runs: Runs to compare.
         baseline: Run, configuration or value with which the others are compared; default: the first.
         by: Axes of a matrix whose values are compared.
-        margin: Difference that counts as equal, MEASURE=AMOUNT or PERCENT%: "f1=0.01", "speed=3%".
+        margin: Difference that counts as equal, MEASURE=AMOUNT or PERCENT%: "f1_macro=0.01", "speed=3%".
         allow: Allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights,
             distil.
 

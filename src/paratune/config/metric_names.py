@@ -158,14 +158,14 @@ class ScoreTarget:
 
 
 def parse_target(text: str, option: str = "--target") -> ScoreTarget:
-    """Return the target in the value of an option, such as "f1>=0.88" or "loss<=0.3".
+    """Return the target in the value of an option, such as "f1_macro>=0.88" or "loss<=0.3".
 
     Raises:
         ConfigError: It is not a target, the metric does not exist, or the direction is wrong for the metric.
     """
     match = _PATTERN.fullmatch(text)
     if match is None:
-        message = f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88"
+        message = f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1_macro>=0.88"
         raise ConfigError(message, code="target.syntax", option=option)
     metric, sign, value = str(match[1]), match[2], float(match[3])
     try:

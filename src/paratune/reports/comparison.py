@@ -155,7 +155,8 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
         for axis in reversed(compared):
             known |= {word: {axis.label: name} for name, shown in axis.values.items() for word in (shown, name)}
         if baseline not in known:
-            raise _unknown_baseline(baseline, list(by_label), known)
+            values = [shown for axis in compared for shown in axis.values.values()]
+            raise _unknown_baseline(baseline, [*values, *by_label], known)
         named = {axis.label: known[baseline][axis.label] for axis in compared if axis.label in known[baseline]}
     systems = replace(systems, record=replace(record, select_per=held, baseline=named))
     unfinished = tuple(
@@ -233,9 +234,8 @@ def _label(group: Sequence[RunRecord]) -> str:
 
 
 def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:
-    """Return the error for a baseline that is not one of the configurations; `known` are all words for one."""
-    listed = ", ".join(plain(label) for label in labels[:5])
-    reason = f"the compared configurations are {listed}{did_you_mean(wanted, known)}"
+    """Return the error for a baseline that does not exist; `labels` are shown, `known` are all words for one."""
+    reason = f"allowed are {listing((repr(plain(label)) for label in labels), 12)}{did_you_mean(wanted, known)}"
     return option_error("--baseline", plain(wanted), reason, code="compare.unknown_run")
 
 

@@ -11,7 +11,8 @@ from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE, format_as, format_count
 from paratune.config.metric_names import ScoreTarget
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, option_error
+from paratune.records import RUN_FILE
 from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.finished import RunRecord
 from paratune.records.scores import read_confusion
@@ -302,6 +303,9 @@ def make(
         check_folder(out, list(FILES))
     folders = list(runs)
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
+        if not (baseline / RUN_FILE).is_file():
+            reason = f"it is not a run folder; give another one, or one of {listing(map(plain, folders), 8)}"
+            raise option_error("--baseline", plain(baseline), reason, code="compare.unknown_run")
         folders.insert(0, baseline)
     report = build_report(read_runs(folders), baseline, targets, price, margins)
     if out is None:

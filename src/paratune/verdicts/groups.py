@@ -108,8 +108,8 @@ def default_margin(measure: str, task: str) -> Margin:
 
 
 def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
-    """Return margins by measure from words such as "f1=0.01", "rmse=2%" and "speed=3%"; `ConfigError` with all words
-    that are none."""
+    """Return margins by measure from words such as "f1_macro=0.01", "rmse=2%" and "speed=3%"; `ConfigError` with all
+    words that are none."""
     known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
     margins, problems = {}, []
     for word in (part.strip() for words_of_option in words for part in words_of_option.split(",")):
@@ -120,11 +120,10 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         except ValueError:
             amount = math.nan
         if measure not in known:
-            near = did_you_mean(measure, known) or f"; {SPEED} or a metric is"
-            problems.append(f"{measure!r} is not a measure{near}")
+            problems.append(f"{measure!r} is none of {', '.join(known)}{did_you_mean(measure, known)}")
         elif rest or not 0 < amount < math.inf or (measure == SPEED and not percent):
-            allowed = "per cent above 0 (speed=3%)" if measure == SPEED else "a number above 0, or per cent (f1=0.01)"
-            problems.append(f"{word!r}: the margin of {measure} is {allowed}")
+            allowed = "per cent above 0" if measure == SPEED else "a number above 0, or per cent"
+            problems.append(f"{word!r}: the margin of {measure} is {allowed} ({measure}=3%)")
         else:
             margins[measure] = Margin(amount, is_share=bool(percent))
     if problems:

@@ -138,7 +138,7 @@ def test_options_without_effect_are_refused(folder: Path, tmp_path: Path) -> Non
     run = make_run(tmp_path / "a")
     with raises_code("compare.mixed_matrix"):
         paratune.report(run, folder)
-    with raises_code("cli.no_effect", "--baseline"):
+    with raises_code("cli.no_effect", "--baseline", f"paratune compare {folder} "):
         paratune.report(folder, baseline=run)
     with raises_code("cli.out_of_range", "--price"):
         paratune.report(folder, price=-1)

@@ -14,6 +14,7 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, write_sweep
 from paratune.reports.comparison import make_comparison
 from paratune.reports.systems.building import findings
 from paratune.reports.terminal import terminal_comparison
+from paratune.verdicts import Margin
 
 PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
 
@@ -179,12 +180,20 @@ def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
     ("options", "refused"),
     [
         ({"by": ["stratgy"]}, ("cli.unknown_name", "--by", "stratgy")),
-        ({"by": ["strategy"], "baseline": "zero1"}, ("compare.unknown_run", "--baseline", "zero1", "DDP, batch 64")),
+        (
+            {"by": ["strategy"], "baseline": "zero1"},
+            ("compare.unknown_run", "--baseline", "zero1", "'single', 'DDP', 'single, b"),
+        ),
     ],
 )
 def test_axes_and_values_that_are_not_there_are_named(tmp_path, options, refused):
     with raises_code(*refused):
         baselines_of(make_matrix(tmp_path / "m"), **options)
+
+
+def test_a_margin_of_a_score_that_no_run_has_is_refused_with_the_scores(tmp_path):
+    with raises_code("compare.margin", "speed, accuracy, ", option="--margin", value="qwk"):
+        make_comparison(make_runs(tmp_path), margins={"qwk": Margin(0.01)})
 
 
 def test_a_matrix_is_compared_by_itself(tmp_path):

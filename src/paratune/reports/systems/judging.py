@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from paratune.base.grouping import grouped
 from paratune.config.metric_names import is_lower_better
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, option_error
 from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
 from paratune.reports.figures.plots import Interval, forest, height_of_rows, panels
@@ -33,8 +33,14 @@ def judged(
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Return the verdicts of a matrix, and notes on missing verdicts.
 
-    At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`.
+    At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`,
+    and a `ConfigError` for a score that no run has.
     """
+    scores = (by_metric for run in systems.runs for by_metric in run.summary.scores.values())
+    known = dict.fromkeys((SPEED, *(metric for by_metric in scores for metric in by_metric or ())))
+    if unknown := [measure for measure in margins or () if measure not in known]:
+        reason = f"no run has this score; known are {', '.join(known)}"
+        raise option_error("--margin", unknown[0], reason, code="compare.margin")
     members, selection = systems.drawn(systems.measured, len(systems.measured) if all_of_them else MAX_JUDGED)
     while not all_of_them and sum(len(configuration.runs) for configuration in members) > MAX_RUNS and len(members) > 1:
         members, selection = systems.drawn(systems.measured, len(members) - 1)

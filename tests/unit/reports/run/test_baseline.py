@@ -82,6 +82,11 @@ def test_an_unfinished_baseline_is_refused(runs, tmp_path):
         make([runs[1]], None, unfinished)
 
 
+def test_a_baseline_that_is_no_run_is_refused_with_the_runs(runs, tmp_path):
+    with raises_code("compare.unknown_run", *runs, option="--baseline", value=str(tmp_path / "zzz")):
+        make(runs, None, tmp_path / "zzz")
+
+
 def test_a_baseline_without_other_runs_raises_an_error(runs, tmp_path):
     base, _ = runs
     half = make_run(tmp_path / "half", finished=False)
