@@ -31,8 +31,9 @@ _NUMBER = re.compile(
     r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
     r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
 )
-_BREAKS = re.compile(r"\\[A-Za-z]+|(\\_|[A-Za-z0-9]{8}(?=[A-Za-z0-9]{3}))")
-"""Places in escaped text after which a long word, such as the name of a run, may be broken; no commands."""
+_LONG, _BREAKS = re.compile(r"\S{18,}"), re.compile(r"(\\_|/)(?=\w)|[A-Za-z0-9]{8}(?=[A-Za-z0-9]{16})")
+"""Long words in escaped text, and the places in them after which names, paths and fingerprints may be broken; words of
+a language have fewer than 24 letters between other characters."""
 
 
 def latex(value: Any) -> str:
@@ -90,5 +91,5 @@ def latex_table(table: Table) -> str:
 def _cell(cell: TableCell, is_wide: bool) -> str:
     text = latex(cell.text)
     if is_wide:
-        text = _BREAKS.sub(lambda match: match[0] + r"\allowbreak{}" * (match[1] is not None), text)
+        text = _LONG.sub(lambda word: _BREAKS.sub(r"\g<0>\\allowbreak{}", word[0]), text)
     return text + (rf"\textsuperscript{{{latex(','.join(cell.marks))}}}" if cell.marks else "")

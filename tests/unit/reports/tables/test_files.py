@@ -140,6 +140,21 @@ def test_long_names_are_broken_between_their_words():
     assert text.replace(r"\allowbreak{}", "").count(r"sst2\_run-20261122") == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "breaks"),
+    [
+        (f"(SHA-256 {'ab12' * 16})", 6),  # after 8, 16, ... and 48 of 64 characters
+        ("configs/sweeps/layouts_of_batches.yaml", 4),
+        ("the optimization of hyperparameters with deterministic initialization", 0),
+        ("counterrevolutionary, incomprehensibility/representativeness", 1),
+        ("f1_macro in samples/s against run_1 and and/or", 0),
+    ],
+)
+def test_only_long_names_paths_and_fingerprints_are_broken(text: str, breaks: int):
+    table = Table("t", "T", (Column("Text", is_text=True),), ((TableCell(text),),))
+    assert latex_table(table).count(r"\allowbreak{}") == breaks
+
+
 def test_numbers_are_not_broken():
     line = (TableCell("name"), TableCell("packed is 2.30× as fast (2.27–2.34×), 27.4% slower (26.1–28.5%)"))
     assert "allowbreak" not in latex_table(Table("t", "T", (Column("a"), Column("b", is_text=True)), (line,)))
