@@ -117,7 +117,10 @@ def test_the_page_of_27_runs_is_short_and_begins_with_the_conclusion(one_browser
     def made(values: Mapping[str, str]) -> Made:
         off = 1 + 0.001 * int(values["seed"][-1])
         rate = {"low": 1e-5, "mid": 2e-5, "high": 5e-5}[values["rate"]]
-        return Made(step_ms=off * 80.0, kind=values["strategy"], run={"config.train.learning_rate": rate})
+        noise = {"noise_scale": {"value": 96.0, "trace": 192.0, "squared_norm": 2.0, "num_steps": 10}}
+        return Made(
+            step_ms=off * 80.0, kind=values["strategy"], run={"config.train.learning_rate": rate}, summary=noise
+        )
 
     make_sweep(make_matrix(tmp_path / "m", (kinds, rates, seeds), made), tmp_path / "out")
     one_browser.events.clear()
@@ -129,6 +132,8 @@ def test_the_page_of_27_runs_is_short_and_begins_with_the_conclusion(one_browser
         "[...document.querySelectorAll('#verdicts figure')].map(e => e.getBoundingClientRect().top)"
     )
     assert places[0] == places[1]  # two figures in a row
+    # At most three lines of 20 pixels, also over narrow columns that are outside of the window.
+    assert one_browser.js("document.querySelector('#overview thead').getBoundingClientRect().height") <= 70
     one_browser.look(width=400, height=800)
     assert one_browser.js("document.documentElement.scrollWidth") <= 400
 

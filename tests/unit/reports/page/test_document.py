@@ -42,6 +42,15 @@ def test_statements_without_a_title_are_always_shown_with_their_signs_and_links(
     assert '<a href="#verdicts">Verdicts</a>' in html
 
 
+def test_a_heading_has_room_for_its_letters():
+    # A narrow column of short numbers would break it into a line for each word.
+    heads = ["Name", "Noise scale under AdamW (samples)"]
+    html = page_of(make_table("t", "Table", heads, [["x", "1"]], 1))
+    assert re.findall(r'<th scope="col"[^>]* style="--letters: (\d+)">([^<]*)<', html) == [
+        (str(len(head)), head) for head in heads
+    ]
+
+
 def test_the_first_section_is_before_the_list_of_sections():
     sections = (
         ReportSection("a", "A", ("one",)),
