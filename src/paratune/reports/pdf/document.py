@@ -31,11 +31,7 @@ def document_pdf(document: ReportDocument) -> bytes:
     typst = require("typst", extra="plots")
     matplotlib = require("matplotlib", extra="plots")
     sections = [
-        {
-            "key": section.key,
-            "heading": section.heading,
-            "parts": [_part(part, section.heading) for part in section.parts],
-        }
+        {**vars(section), "parts": [_part(part, section.heading) for part in section.parts]}
         for section in document.sections
     ]
     notices = [_part(notice, "") for notice in document.notices]
@@ -80,10 +76,8 @@ def _part(part: Part, heading: str) -> dict[str, Any]:
         case MarkedText():
             return {"kind": "texts", "texts": [f"{part.title}: {part.plain_text}"]}
         case Remarks():
-            return {
-                "kind": "texts",
-                "texts": [text if isinstance(text, str) else ": ".join(text) for text in part.texts],
-            }
+            texts = [text if isinstance(text, str) else ": ".join(text) for text in part.texts]
+            return {"kind": "texts", "texts": texts}
         case StatementBox():
             colours = {True: "better", False: "worse", None: "na"}
             rows = [
