@@ -109,9 +109,6 @@ class Constants:
     def __contains__(self, name: str) -> bool:
         return name in self.by_name
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.by_name)
-
     def value(self, name: str, otherwise: float) -> float:
         """Return the value of a constant, or `otherwise` if it is unknown."""
         return self.by_name[name].value if name in self.by_name else otherwise
@@ -267,21 +264,16 @@ def assumed_constants(device: Device) -> Constants | None:
             is_slower = is_geforce and arithmetic in ("tf32", "fp16", "bf16")
             product = Bounded(*(_GEFORCE_PRODUCT if is_slower else _PRODUCT[arithmetic])).times(peak)
             constants |= {f"product.{arithmetic}": product, f"batched.{arithmetic}": product.times(_BATCHED_SHARE)}
-    if (link := _link(device)) is not None:
+    rates = ((_LINK_SHARE, device.link_bytes_per_s), (_PCIE_SHARE, device.pcie_bytes_per_s))
+    by_links, by_pcie = (None if rate is None else Bounded(*shares).times(rate) for shares, rate in rates)
+    if (link := by_links or by_pcie) is not None:
         constants["link"] = link
+    if by_links is not None and by_pcie is not None and device.link_kind == "nvlink bridge":
+        # A bridge connects two cards; whether there is one is not known.
+        constants["link"] = replace(by_pcie, high=by_links.high)
     if device.pcie_bytes_per_s is not None:
         constants["host_link"] = Bounded(*_COPY_SHARE).times(device.pcie_bytes_per_s)
     return Constants(constants)
-
-
-def _link(device: Device) -> Bounded | None:
-    """Return the link between the devices of a machine: their own links if they have any, else PCIe."""
-    rates = ((_LINK_SHARE, device.link_bytes_per_s), (_PCIE_SHARE, device.pcie_bytes_per_s))
-    by_links, by_pcie = (None if rate is None else Bounded(*shares).times(rate) for shares, rate in rates)
-    if by_links is None or by_pcie is None or device.link_kind != "nvlink bridge":
-        return by_links or by_pcie
-    # A bridge connects two cards; whether there is one is not known.
-    return replace(by_pcie, high=by_links.high)
 
 
 def assumed_cpu_constants() -> Constants:
@@ -306,10 +298,10 @@ def assumed_gpu_constants() -> Constants:
 
     Each is the median of those of the listed devices; its bounds contain the bounds of all of them.
     """
-    listed = [constants for device in DEVICES if (constants := assumed_constants(device)) is not None]
+    listed = [constants.by_name for device in DEVICES if (constants := assumed_constants(device)) is not None]
     bounded: dict[str, Bounded] = {}
     for name in sorted(set().union(*listed)):
-        values = [constants[name] for constants in listed if name in constants]
+        values = [by_name[name] for by_name in listed if name in by_name]
         low, high = min(each.low for each in values), max(each.high for each in values)
         bounded[name] = Bounded(statistics.median(each.value for each in values), low, high)
     return Constants(bounded)

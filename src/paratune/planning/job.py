@@ -49,25 +49,14 @@ class Lengths:
     """(K,), the lengths that occur, ascending."""
     counts: IntArray
     """(K,), number of rows of each length; 1 for assumed lengths."""
+    num_rows: int
+    num_tokens: int
+    """Of all rows."""
+    mean: float
+    """Tokens of a row."""
+    longest: int
     is_assumed: bool = False
     """Whether no data was read and every row is assumed to have the maximum length."""
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.counts.sum())
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self.tokens @ self.counts)
-
-    @property
-    def mean(self) -> float:
-        """Tokens of a row."""
-        return self.num_tokens / self.num_rows
-
-    @property
-    def longest(self) -> int:
-        return int(self.tokens[-1])
 
     def tokens_of_longest(self, num_rows: int) -> int:
         """Return the total tokens of the `num_rows` longest rows; rows are repeated if the split has fewer."""
@@ -79,7 +68,9 @@ class Lengths:
     def expected_longest(self, num_rows: int, place: int = 1) -> float:
         """Return the expected length of the longest of B rows that are drawn without replacement.
 
-        P(the place-th longest of B has at most t tokens) = P(fewer than `place` of the drawn rows are longer than t).
+        P(the place-th longest of B has at most t tokens) = P(fewer than `place` of the drawn rows are longer than t),
+        the sum of C(L, x) C(N - L, B - x) / C(N, B) over x < place, where L of the N rows are longer than t.
+        (scipy.stats has it; importing that takes seconds.)
 
         Args:
             num_rows: B; at most all rows of the split are drawn.
@@ -87,41 +78,32 @@ class Lengths:
         """
         if len(self.tokens) == 1:
             return float(self.longest)
+        from scipy.special import gammaln
+
+        def log_choose(n: npt.NDArray[Any], k: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+            possible = (k >= 0) & (k <= n)
+            k = np.where(possible, k, 0)
+            logs = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+            return np.where(possible, logs, -np.inf)
+
         drawn = min(num_rows, self.num_rows)
-        num_longer = self.num_rows - np.cumsum(self.counts)
-        at_most = _probability_of_fewer(min(place, drawn), self.num_rows, num_longer, drawn)
+        longer_KX, x_X = (self.num_rows - np.cumsum(self.counts))[:, None], np.arange(min(place, drawn))[None]
+        whole = log_choose(np.array(self.num_rows), np.array(drawn))
+        logs_KX = log_choose(longer_KX, x_X) + log_choose(self.num_rows - longer_KX, drawn - x_X) - whole
+        at_most = np.minimum(np.exp(logs_KX).sum(axis=1), 1.0)
         return float(self.tokens @ np.diff(at_most, prepend=0.0))
 
 
-def _probability_of_fewer(place: int, num_rows: int, num_longer: IntArray, drawn: int) -> npt.NDArray[np.float64]:
-    """Return the probability, (K,), that fewer than `place` of the `drawn` rows are among the `num_longer`, (K,).
-
-    The sum of C(L, x) C(N - L, B - x) / C(N, B) over x < place. (scipy.stats has it; importing that takes seconds.)
-    """
-    from scipy.special import gammaln
-
-    def log_choose(n: npt.NDArray[Any], k: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        possible = (k >= 0) & (k <= n)
-        k = np.where(possible, k, 0)
-        logs = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
-        return np.where(possible, logs, -np.inf)
-
-    longer_KX, x_X = num_longer[:, None], np.arange(place)[None]
-    whole = log_choose(np.array(num_rows), np.array(drawn))
-    logs_KX = log_choose(longer_KX, x_X) + log_choose(num_rows - longer_KX, drawn - x_X) - whole
-    probabilities: npt.NDArray[np.float64] = np.minimum(np.exp(logs_KX).sum(axis=1), 1.0)
-    return probabilities
-
-
-def lengths_of_rows(lengths: npt.NDArray[np.integer]) -> Lengths:
+def lengths_of_rows(lengths: npt.NDArray[np.integer], *, are_assumed: bool = False) -> Lengths:
     """Return the histogram of the lengths of rows, (N,), N at least 1."""
-    tokens, counts = np.unique(lengths, return_counts=True)
-    return Lengths(tokens.astype(np.int64), counts.astype(np.int64))
+    tokens, counts = (values.astype(np.int64) for values in np.unique(lengths, return_counts=True))
+    num_rows, num_tokens = int(counts.sum()), int(tokens @ counts)
+    return Lengths(tokens, counts, num_rows, num_tokens, num_tokens / num_rows, int(tokens[-1]), are_assumed)
 
 
 def assumed_lengths(max_length: int) -> Lengths:
     """Return the lengths that are assumed without data: every row has the maximum length."""
-    return Lengths(np.array([max_length], dtype=np.int64), np.ones(1, dtype=np.int64), is_assumed=True)
+    return lengths_of_rows(np.array([max_length]), are_assumed=True)
 
 
 def padded_length(lengths: Lengths, num_rows: int, num_ranks: int, num_micro: int) -> float:

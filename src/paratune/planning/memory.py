@@ -187,10 +187,11 @@ def _peak_of_passes(view: EngineInputs, engine_memory: EngineMemory) -> dict[str
     level = timeline.level(view.rounding, without={*timeline.gradients, *timeline.casts})
     deltas = list(engine_memory.deltas)
     # Copies of weights that autocast makes and autograd keeps until their backward pass.
+    position = {change: at for at, change in enumerate(timeline.changes)}
     for number in timeline.casts if engine_memory.keeps_casts else ():
-        made, freed = timeline.span(number)
         size = rounded(timeline.sizes[number], view.rounding)
-        deltas += [Delta(made, "cast_weights", size), Delta(freed, "cast_weights", -size)]
+        freed = position.get(~number, view.end)
+        deltas += [Delta(position[number] + 1, "cast_weights", size), Delta(freed, "cast_weights", -size)]
     moment = find_fullest(level, deltas)
     terms = {"activations": int(level[moment.position]), **moment.deltas}
     for name, size in engine_memory.always.items():

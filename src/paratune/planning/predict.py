@@ -6,8 +6,7 @@ number. Two traces therefore determine all others. This is exact, except for the
 LM, which is rounded. Traces that differ in more than sizes (a single row needs no mask) are not extrapolated.
 """
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,9 +114,6 @@ def extrapolate_profile(first: Profile, second: Profile, *, at: tuple[int, int],
             raise NotAffineError(f"{a} bytes or FLOP for {low} rows and {b} for {high}")
         return a + step * (rows - low)
 
-    def values(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-        return tuple(map(value, a, b))
-
     def phase(a: Phase, b: Phase) -> Phase:
         kinds, others = ([(operation.name, operation.dtype) for operation in x.kernels] for x in (a, b))
         if kinds != others:
@@ -132,13 +128,13 @@ def extrapolate_profile(first: Profile, second: Profile, *, at: tuple[int, int],
     return replace(
         first,
         saved_bytes=value(first.saved_bytes, second.saved_bytes),
-        saved_by_block=values(first.saved_by_block, second.saved_by_block),
+        saved_by_block=tuple(map(value, first.saved_by_block, second.saved_by_block)),
         batch_bytes=value(first.batch_bytes, second.batch_bytes),
         forward=phase(first.forward, second.forward),
         backward=phase(first.backward, second.backward),
         saved_before=value(first.saved_before, second.saved_before),
         hidden_bytes=value(first.hidden_bytes, second.hidden_bytes),
-        timeline=replace(first.timeline, sizes=values(first.timeline.sizes, second.timeline.sizes)),
+        timeline=replace(first.timeline, sizes=tuple(map(value, first.timeline.sizes, second.timeline.sizes))),
     )
 
 
@@ -298,13 +294,9 @@ class JobPredictor:
         needs no accumulated gradients.
         """
         sizes = self._sizes(option)
-
-        def is_too_large(size: int) -> bool:
-            return self._memory(option.resized(size)).total > limit
-
-        if sizes and not is_too_large(sizes[-1]):
+        if sizes and self._memory(option.resized(sizes[-1])).total <= limit:
             return sizes[-1]
-        num_fitting = bisect_left(sizes[:-1], True, key=is_too_large)
+        num_fitting = bisect_right(sizes[:-1], limit, key=lambda size: self._memory(option.resized(size)).total)
         return sizes[num_fitting - 1] if num_fitting else None
 
     def step_case(self, option: JobOption) -> StepCase:

@@ -248,7 +248,7 @@ def _trace_passes(
             for tensor in tensors:
                 trace.hold(tensor, is_base=True)
             loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
-        casts = trace.numbers(kernels.casts)
+        casts = trace.numbers(cast for _, cast in kernels.cast_weights.values())
         num_forward = len(trace.changes)
         kernels.clear()
         for hook in marks.hooks:

@@ -68,20 +68,16 @@ class Kernels(TorchFunctionMode):
         super().__init__()
         self._on_cuda = on_cuda
         self._autocast = autocast
-        self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
+        self.cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
+        """Weights with their copies in the lower precision, which the pass has made so far, by the weight's id."""
         self._keeps_casts = True
-
-    @property
-    def casts(self) -> list[Tensor]:
-        """Weights in the lower precision, which the pass has made so far."""
-        return [cast for _, cast in self._cast_weights.values()]
 
     def clear(self) -> None:
         """Release the copies of weights, as autocast does at the end of its block.
 
         Copies that are made later, for recomputation in the backward pass, are kept only by autograd.
         """
-        self._cast_weights.clear()
+        self.cast_weights.clear()
         self._keeps_casts = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -89,7 +85,9 @@ class Kernels(TorchFunctionMode):
         if self._autocast is not None and func in LOWER:
             args, kwargs = tree_map(self._lower, (args, kwargs))
         elif self._autocast is not None and func in UPPER:
-            args, kwargs = tree_map(_raised, (args, kwargs))
+            args, kwargs = tree_map(
+                lambda x: x.float() if isinstance(x, Tensor) and x.dtype in HALF else x, (args, kwargs)
+            )
         if func is functional.dropout and self._on_cuda:
             return _dropout(*args, **kwargs)
         if func is functional.scaled_dot_product_attention:
@@ -102,13 +100,9 @@ class Kernels(TorchFunctionMode):
         if not (self._keeps_casts and value.is_leaf and value.requires_grad):
             return value.to(self._autocast)
         # Weights are cast once inside an autocast block. A reference to the weight prevents that its id is reused.
-        if id(value) not in self._cast_weights:
-            self._cast_weights[id(value)] = value, value.to(self._autocast)
-        return self._cast_weights[id(value)][1]
-
-
-def _raised(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) and value.dtype in HALF else value
+        if id(value) not in self.cast_weights:
+            self.cast_weights[id(value)] = value, value.to(self._autocast)
+        return self.cast_weights[id(value)][1]
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -212,15 +206,12 @@ class PackedAttention:
 
 def count_packed_attention(model: TaskModel, attention: Callable[..., tuple[Tensor, None]]) -> None:
     """Let one model attend by a `PackedAttention` in packed batches; other models and threads are not affected."""
-    AttentionInterface.register(COUNTED, _attend_as_counted)
+    AttentionInterface.register(
+        COUNTED, lambda module, *args, **kwargs: module.counted_attention(module, *args, **kwargs)
+    )
     for module in model.hf.modules():
         module.counted_attention = attention
     model.packed_attention = COUNTED
-
-
-def _attend_as_counted(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-    out: tuple[Tensor, None] = module.counted_attention(module, *args, **kwargs)
-    return out
 
 
 class _PackedOnCuda(torch.autograd.Function):

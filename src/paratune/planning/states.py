@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from paratune.config.model_states import NumberBytes, adam_bytes, compact_state_tensors, shard_count
+from paratune.config.model_states import NumberBytes, compact_state_tensors, shard_count
 from paratune.config.sections import OptimizerName
 from paratune.config.strategy_sections import Strategy
 from paratune.config.traits import Traits
@@ -61,11 +61,6 @@ class PredictionSetup:
         return self.precision.pass_dtype is not None
 
     @property
-    def num_reductions(self) -> int:
-        """How often a step reduces each gradient: after each micro-batch, or once."""
-        return self.grad_accum_steps if self.traits.reduces_each_micro_step else 1
-
-    @property
     def num_nodes(self) -> int:
         return -(-self.num_ranks // self.ranks_per_node)
 
@@ -103,16 +98,13 @@ class States:
 def numbers_of(profile: Profile, setup: PredictionSetup, *, are_sharded: bool = False) -> NumberBytes:
     """Return the bytes per element of states in the dtype of the weights.
 
-    Those of another optimizer than AdamW are a mean over trained parameters. States that FSDP2 shards are in fp32, also
-    if passes read copies in 16 bits.
+    Those of the optimizer are a mean over trained parameters. States that FSDP2 shards are in fp32, also if passes read
+    copies in 16 bits.
     """
-    numbers = adam_bytes(setup.state_bytes if are_sharded else profile.weight_bytes)
-    if setup.own_state_bytes is not None:
-        return replace(numbers, optimizer=setup.own_state_bytes)
+    size = setup.state_bytes if are_sharded else profile.weight_bytes
     trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
-    tensors = [compact_state_tensors(setup.optimizer, p.shape, param_bytes=numbers.weight) for p in trained]
-    known = [sum(sizes) for sizes in tensors if sizes is not None]
-    return replace(numbers, optimizer=sum(known) / count(trained)) if known else numbers
+    sizes = [sum(state_tensors(parameter, size, setup)) for parameter in trained]
+    return NumberBytes(size, size, sum(sizes) / max(1, count(trained)))
 
 
 def state_tensors(parameter: Parameter, param_bytes: int, setup: PredictionSetup) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """The output of `paratune plan`: tables of memory and time, impossible options with reasons, and advice."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,11 +161,15 @@ class Plan:
         for line in self.heading:
             yield Text(plain(line))
         yield Text()
-        keys = self._keys(options.max_width // _NAME_SHARE)
-        for columns in (self._memory_columns(), self._time_columns()):
-            if columns:
-                yield self._table({**keys, **columns})
-                yield Text()
+        for columns in self._tables(options.max_width // _NAME_SHARE):
+            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+            for name in columns:
+                table.add_column(name, justify="left" if name in _TEXTS else "right", overflow="fold")
+            for prediction, *texts in zip(self.predictions, *columns.values(), strict=True):
+                style = "dim" if prediction.fits is False else "bold green" if prediction is self.recommended else None
+                table.add_row(*(Text(plain_lines(text)) for text in texts), style=style)
+            yield table
+            yield Text()
         for sentence in impossible_lines(self.impossible):
             yield Text(plain(f"not possible: {sentence}"), style="yellow")
         for line in self.notes:
@@ -179,55 +183,36 @@ class Plan:
         for line in self.advice:
             yield Text(plain(f"- {line}"))
 
-    def _table(self, columns: Mapping[str, Sequence[str]]) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for name in columns:
-            table.add_column(name, justify="left" if name in _TEXTS else "right", overflow="fold")
-        for prediction, *texts in zip(self.predictions, *columns.values(), strict=True):
-            style = "dim" if prediction.fits is False else "bold green" if prediction is self.recommended else None
-            table.add_row(*(Text(plain_lines(text)) for text in texts), style=style)
-        return table
+    def _tables(self, width: int) -> Iterator[dict[str, list[str]]]:
+        """Yield the columns of the tables of memory and of times, each after those that distinguish options.
 
-    def _keys(self, width: int) -> dict[str, list[str]]:
-        """Return the columns that distinguish options; a strategy wider than `width` has a line for each option."""
-        names = [prediction.option.name for prediction in self.predictions]
-        setups = [prediction.option.setup for prediction in self.predictions]
-        keys = {
-            "strategy": [name if len(name) <= width else name.replace(":", "\n:") for name in names],
-            "devices": [
-                f"{setup.num_nodes} x {setup.ranks_per_node}" if setup.num_nodes > 1 else str(setup.num_ranks)
-                for setup in setups
-            ],
-        }
-        precisions = [setup.precision.name for setup in setups]
-        return {**keys, "precision": precisions} if len(set(precisions)) > 1 else keys
-
-    def _memory_columns(self) -> dict[str, list[str]]:
+        A strategy wider than `width` has a line for each of its options.
+        """
         columns: dict[str, list[str]] = {}
         for prediction in self.predictions:
-            setup, room = prediction.option.setup, prediction.room_bytes
+            name, setup, room = prediction.option.name, prediction.option.setup, prediction.room_bytes
             accumulated = f" x {setup.grad_accum_steps}" if setup.grad_accum_steps > 1 else ""
-            left = f"-{format_bytes(-room)}" if room is not None and room < 0 else format_bytes(room)
+            on_nodes, price = f"{setup.num_nodes} x {setup.ranks_per_node}", prediction.figures["price"]
             texts = {
+                "strategy": name if len(name) <= width else name.replace(":", "\n:"),
+                "devices": on_nodes if setup.num_nodes > 1 else str(setup.num_ranks),
+                "precision": setup.precision.name,
                 "micro-batch": f"{setup.micro_batch_size}{accumulated}",
                 "memory": format_bytes(prediction.memory.total),
                 "fits": NOT_AVAILABLE if prediction.fit == "unknown" else prediction.fit,
-                "left": left,
+                "left": f"-{format_bytes(-room)}" if room is not None and room < 0 else format_bytes(room),
                 "largest": str(prediction.largest_micro_batch or NOT_AVAILABLE),
+                "step": _seconds_text(prediction.figures["step_s"]),
+                "epoch": _clock_text(prediction.figures["epoch_s"]),
+                "price": NOT_AVAILABLE if price is None else f"{price.value:.3g}",
             }
-            for name, text in texts.items():
-                columns.setdefault(name, []).append(text)
-        return columns
-
-    def _time_columns(self) -> dict[str, list[str]]:
-        figures = [prediction.figures for prediction in self.predictions]
-        prices = [figure["price"] for figure in figures]
-        columns = {
-            "step": [_seconds_text(figure["step_s"]) for figure in figures],
-            "epoch": [_clock_text(figure["epoch_s"]) for figure in figures],
-            "price": [NOT_AVAILABLE if price is None else f"{price.value:.3g}" for price in prices],
-        }
-        return {name: texts for name, texts in columns.items() if set(texts) != {NOT_AVAILABLE} and texts}
+            for column, text in texts.items():
+                columns.setdefault(column, []).append(text)
+        keys = ("strategy", "devices", *(["precision"] if len(set(columns.get("precision", ()))) > 1 else []))
+        known = [name for name in ("step", "epoch", "price") if set(columns.get(name, ())) - {NOT_AVAILABLE}]
+        for names in (("micro-batch", "memory", "fits", "left", "largest"), known):
+            if columns and names:
+                yield {name: columns[name] for name in (*keys, *names)}
 
 
 def impossible_lines(impossible: Sequence[Impossible]) -> list[str]:
@@ -262,10 +247,9 @@ def _clock_text(span: Bounded | None) -> str:
     """Return a duration with its bounds, in min:s or h:min:s: "5:02 (4:48 to 5:18)"."""
     if span is None:
         return NOT_AVAILABLE
-    return f"{_clock(span.value)} ({_clock(span.low)} to {_clock(span.high)})"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    texts = []
+    for seconds in (span.value, span.low, span.high):
+        minutes, rest = divmod(round(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        texts.append(f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}")
+    return "{} ({} to {})".format(*texts)

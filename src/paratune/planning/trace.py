@@ -94,12 +94,6 @@ class Timeline:
         steps = np.where(made, sizes[np.where(made, changes, ~changes)], -sizes[np.where(made, changes, ~changes)])
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(steps)])
 
-    def span(self, number: int) -> tuple[int, int]:
-        """Return the positions between which an allocation exists."""
-        made = self.changes.index(number) + 1
-        dropped = ~number
-        return made, self.changes.index(dropped) if dropped in self.changes else len(self.changes)
-
 
 def rounded(num_bytes: int, rounding: int) -> int:
     """Return a size rounded up as by an allocator."""

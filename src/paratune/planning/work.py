@@ -342,11 +342,6 @@ class Transfer:
     """Of the group."""
     num_calls: int = 1
 
-    @property
-    def sent_bytes(self) -> float:
-        """Bytes that a rank sends in all these calls; for broadcasts with different roots, the mean over ranks."""
-        return self.num_calls * ring_bytes(self.collective, self.num_bytes, self.num_ranks)
-
 
 def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
     """Return the bytes of the weights of each block, frozen ones included, and last those of the rest.

@@ -27,7 +27,7 @@ def test_constants_of_a_listed_device_follow_its_sheet() -> None:
 def test_assumed_constants_have_bounds(key: str) -> None:
     constants = find_machine(key).constants
     assert constants is not None
-    for name in constants:
+    for name in constants.by_name:
         assert constants[name].low <= constants[name].value <= constants[name].high
 
 

@@ -56,7 +56,7 @@ def fitted(constants: Constants, slower: float, *cases: StepCase) -> Refit:
 
 def shifts(refitted: Refit, before: Constants) -> dict[str, float]:
     """Return the logarithms by which constants moved."""
-    uncertain = [name for name in before if before[name].value > 0]
+    uncertain = [name for name in before.by_name if before[name].value > 0]
     moved = {name: math.log(refitted.constants[name].value / before[name].value) for name in uncertain}
     return {name: shift for name, shift in moved.items() if abs(shift) > 0.01}
 

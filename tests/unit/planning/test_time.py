@@ -384,7 +384,7 @@ def test_interval_follows_the_bounds_of_the_constants() -> None:
     assert step is not None
     half = terms(
         SINGLE,
-        figures(**{name.replace(".", "__"): ROUND[name].value for name in ROUND}).replaced(
+        figures(**{name.replace(".", "__"): ROUND[name].value for name in ROUND.by_name}).replaced(
             figures(product__fp32=0.5e12).by_name
         ),
     )

@@ -63,11 +63,6 @@ def replicated(view: EngineInputs) -> EngineMemory:
     return EngineMemory({GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
 
 
-def trained_tensors(profile: Profile) -> list[int]:
-    """Return the bytes of each trained parameter."""
-    return [profile.weight_bytes * parameter.numel for parameter in profile.parameters if parameter.is_trained]
-
-
 def ddp_buckets(profile: Profile, setup: PredictionSetup) -> list[tuple[float, int]]:
     """Return the buckets in which DDP reduces gradients, in their order.
 
@@ -101,7 +96,8 @@ def _ddp_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[
 
 
 def _zero1_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    sent = [Transfer("broadcast", num_bytes, setup.num_ranks) for num_bytes in trained_tensors(profile)]
+    trained = [parameter for parameter in profile.parameters if parameter.is_trained]
+    sent = [Transfer("broadcast", profile.weight_bytes * parameter.numel, setup.num_ranks) for parameter in trained]
     return [*_ddp_transfers(profile, setup, rank), *sent]
 
 
@@ -135,8 +131,8 @@ def _ddp_seconds(work: Work) -> StepSeconds:
 
 
 def _zero1_seconds(work: Work) -> StepSeconds:
-    setup, ddp = work.setup, _ddp_seconds(work)
-    sizes = trained_tensors(work.profile)
+    setup, profile, ddp = work.setup, work.profile, _ddp_seconds(work)
+    sizes = [profile.weight_bytes * parameter.numel for parameter in profile.parameters if parameter.is_trained]
     # Whole tensors are assigned to ranks: one rank has at least the largest tensor.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
