@@ -58,8 +58,8 @@ def regression_scores(
             "mse": known(metrics.mean_squared_error(targets_N, predicted_N)),
             "mae": known(metrics.mean_absolute_error(targets_N, predicted_N)),
             "r2": _r2(predicted_N, targets_N),
-            "pearson": _correlation(stats.pearsonr, predicted_N, targets_N),
-            "spearman": _correlation(stats.spearmanr, predicted_N, targets_N),
+            "pearson": correlation(stats.pearsonr, predicted_N, targets_N),
+            "spearman": correlation(stats.spearmanr, predicted_N, targets_N),
             **_agreements(predicted_N, targets_N, scale),
         }
 
@@ -146,7 +146,8 @@ def _r2(predicted: Values, targets: Values) -> float | None:
         return known(r2_score(targets, predicted, force_finite=False))
 
 
-def _correlation(function: Any, predicted: Values, targets: Values) -> float | None:
+def correlation(function: Any, predicted: npt.NDArray[Any], targets: npt.NDArray[Any]) -> float | None:
+    """Return a correlation of `scipy.stats`, such as `spearmanr`, of two (N,); None where one is constant."""
     from scipy import stats
 
     if targets.size < 2:

@@ -228,10 +228,6 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
     return Drawing(name, title, caption, draw, height, whole=True)
 
 
-Place = tuple[str, float, float, float]
-"""A word of a cloud, its left end and its baseline in points from the lower left corner, and its size in points."""
-
-
 def count_words(texts: Iterable[str], stop_words: Collection[str]) -> list[tuple[str, int]]:
     """Return the words and their counts, the most frequent first and words of one count in alphabetical order.
 
@@ -250,8 +246,11 @@ def count_words(texts: Iterable[str], stop_words: Collection[str]) -> list[tuple
     return sorted(kept, key=lambda item: (-item[1], item[0]))
 
 
-def place_words(words: Sequence[tuple[str, int]], *, width: float, height: float) -> list[Place]:
-    """Return the words of `count_words` that fit in a picture of this size in points, at most 100.
+def place_words(
+    words: Sequence[tuple[str, int]], *, width: float, height: float
+) -> list[tuple[str, float, float, float]]:
+    """Return the words of `count_words` that fit in a picture of this size in points, at most 100: each word, its left
+    end and its baseline from the lower left corner, and its size in points.
 
     Font sizes follow the square root of the counts. Each word is at the first place on an Archimedean spiral, from the
     middle outwards, where it touches no other word; a word without such a place is left out. Nothing is drawn by
@@ -265,7 +264,7 @@ def place_words(words: Sequence[tuple[str, int]], *, width: float, height: float
     angles = np.sqrt(np.arange(6000)) * 1.1
     radius = angles / angles[-1] * 0.75
     turns = np.stack([width * (0.5 + radius * np.cos(angles)), height * (0.5 + radius * np.sin(angles))], axis=1)
-    placed: list[Place] = []
+    placed: list[tuple[str, float, float, float]] = []
     taken: list[tuple[float, float, float, float]] = []
     for word, count in words[:_MAX_WORDS]:
         size = max(_SMALLEST, largest * (count / words[0][1]) ** 0.5)

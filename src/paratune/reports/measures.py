@@ -34,8 +34,6 @@ CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of runs."""
-
     group: str
     key: str  # name in CSV and JSON, with the unit last
     label: str  # without the unit, which depends on the size of the values
@@ -69,9 +67,6 @@ class Measure:
 def over_sessions(values: Iterable[Any]) -> str:
     """Return the values of consecutive sessions as text, such as "1 → 2"."""
     return ARROW.join(NOT_AVAILABLE if value is None else str(value) for value in values)
-
-
-# ---- Formulas: totals over totals, None where a part is unknown
 
 
 def _complete(values: Iterable[float | None]) -> list[float]:
@@ -140,9 +135,6 @@ def _devices(run: RunRecord) -> str | None:
 def _predicted_ms(run: RunRecord, at: int) -> float | None:
     span = run.summary.prediction.step_s
     return None if span is None else 1000.0 * span[at]
-
-
-# ---- The list
 
 
 def _by_session(run: RunRecord, source: str) -> Any:
@@ -312,9 +304,6 @@ STEP_PARTS = named(*(f"{phase}_mean_ms" for phase in ALL_PHASES))
 TOTAL_PARTS = named(*(f"{phase}_s" for phase in ALL_PHASES))
 
 
-# ---- Measures that depend on the runs that are compared
-
-
 def metric_name(metric: str) -> str:
     """Return the label of a metric, with an arrow to its better side."""
     if metric not in LABELS and not metric.startswith(OWN_PREFIX):
@@ -323,7 +312,6 @@ def metric_name(metric: str) -> str:
 
 
 def score(split: str, metric: str) -> Measure:
-    """Return the measure of a score."""
     try:
         better = 1 if direction(metric) == "max" else -1
     except KeyError:  # a metric of a later version

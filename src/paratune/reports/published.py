@@ -280,8 +280,6 @@ PER_CENT, RATE, TIMES, LOSS = Scale("%", 0.01, 1), Scale("samples/s", 1.0, 1), S
 
 @dataclass(frozen=True)
 class StudyLayout:
-    """The layout of the tables of a study."""
-
     title: str
     figures: Mapping[str, tuple[str, Scale]]  # label and unit of the study, by key of the measure
     splits: tuple[str, ...] = ()

@@ -17,6 +17,9 @@ from paratune.reports.measures import MEASURES, Measure, constant_measures, cost
 from paratune.reports.tables.table import TableCell
 from paratune.reports.text import csv_text
 
+if TYPE_CHECKING:
+    import pandas
+
 TARGETS_GROUP = "Time to quality"
 
 
@@ -115,10 +118,6 @@ def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | 
     if any(None in pair for of_rank in pairs for pair in of_rank):
         return None
     return records.elapsed_s({step: ms for step, ms in walls.items() if step <= last} for walls in known)
-
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True)

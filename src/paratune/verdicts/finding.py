@@ -120,7 +120,7 @@ Code = Literal[
     "repeated_looks", "too_few_samples", "too_few_runs",
 ]  # fmt: skip
 """Why a comparison is not decided."""
-_NEED_RUNS = frozenset(
+NEED_RUNS = frozenset(
     ("one_run", "same_change", "samples_only", "order_confounded", "many_comparisons", "repeated_looks", "too_few_runs")
 )
 
@@ -169,11 +169,6 @@ class MeasureComparison:
     def is_shown(self) -> bool:
         """Whether it is decided, and not only for the rows on which these runs were scored."""
         return self.outcome in ("different", "equal") and self.scope != "seeds"
-
-    @property
-    def can_be_decided(self) -> bool:
-        """Whether it is not decided, and more runs could decide it."""
-        return self.code in _NEED_RUNS
 
     @property
     def sign(self) -> int:

@@ -132,22 +132,20 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
     return margins
 
 
-ANY_VALUE = frozenset(
-    {
-        *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
-        "run.seed",  # draws others of the same rows and masks
-        # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your
-        # own schedule is a section, whose keys are not in this table.
-        *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
-        *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
-        *("train.weight_decay", "train.betas", "train.eps"),
-        *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
-        "task.start_at_mean",  # values of the first weights
-        *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
-        *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
-        "measure.reference_batch",  # for goodput only
-    }
-)
+ANY_VALUE = {
+    *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
+    "run.seed",  # draws others of the same rows and masks
+    # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your own
+    # schedule is a section, whose keys are not in this table.
+    *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
+    *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
+    *("train.weight_decay", "train.betas", "train.eps"),
+    *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
+    "task.start_at_mean",  # values of the first weights
+    *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
+    *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
+    "measure.reference_batch",  # for goodput only
+}
 """Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
 `max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
 `mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
@@ -160,13 +158,11 @@ WITHOUT: Mapping[str, Any] = {
     **{f"model.overrides.{name}": 0.0 for name in ("dropout", "attention_dropout", "classifier_dropout")},
 }
 """Options with one value that leaves operations out; two other values have the same operations."""
-OF_A_STEP = frozenset(
-    {
-        *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
-        *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
-        *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
-    }
-)
+OF_A_STEP = {
+    *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
+    *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
+    *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
+}
 """Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
 OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
 """Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""

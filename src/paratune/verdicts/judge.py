@@ -17,7 +17,7 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
 from paratune.records.finished import RunRecord
-from paratune.verdicts.finding import MeasureComparison, change_of_log, decide
+from paratune.verdicts.finding import NEED_RUNS, MeasureComparison, change_of_log, decide
 from paratune.verdicts.groups import SPEED, Differs, Group, Margin, default_margin, matched
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
@@ -43,7 +43,6 @@ class Verdict:
 
     @property
     def head(self) -> str:
-        """The names of the compared configurations."""
         return f"{plain(self.label)} against {plain(self.baseline)}"
 
     @property
@@ -72,13 +71,12 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
         return f"{self.head}: {'; '.join(text for text, _ in self.parts)}."
 
     @property
     def undecided(self) -> tuple[str, ...]:
         """The measures that are not decided, and that more runs could decide."""
-        return tuple(comparison.measure for comparison in (self.speed, *self.quality) if comparison.can_be_decided)
+        return tuple(one.measure for one in (self.speed, *self.quality) if one.code in NEED_RUNS)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; unknown values are None."""

@@ -187,13 +187,10 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
         family = [estimates[place] for place in places]
         if is_paired:
             first, *rest = _residuals([base, *(others[place] for place in places)])
-            family = [
-                replace(one, sides=tuple(
-                    replace(side, num_runs=own.num_runs, if_equal=own.if_equal)
-                    for own, side in zip(one.sides, (first, second), strict=True)
-                ))
-                for one, second in zip(family, rest, strict=True)
-            ]  # fmt: skip
+            for at, (one, second) in enumerate(zip(family, rest, strict=True)):
+                pairs = zip(one.sides, (first, second), strict=True)
+                sides = [replace(side, num_runs=own.num_runs, if_equal=own.if_equal) for own, side in pairs]
+                family[at] = replace(one, sides=tuple(sides))
         for place, one in zip(places, with_common_variance(family), strict=True):
             own, common = estimates[place].sides[0], one.sides[0]
             # The differences of a pair may vary far less than two configurations of the family do.
@@ -208,13 +205,12 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
 def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return changes from one baseline, each with two sides, with the common variance of the sides that vary alike."""
     first, *rest = common_sides([estimates[0].sides[0], *(estimate.sides[1] for estimate in estimates)])
-    return [
-        replace(estimate, sides=tuple(
-            replace(side, mean_square=pooled.mean_square, pooled_freedom=pooled.pooled_freedom)
-            for side, pooled in zip(estimate.sides, (first, second), strict=True)
-        ))
-        for estimate, second in zip(estimates, rest, strict=True)
-    ]  # fmt: skip
+    common = []
+    for estimate, second in zip(estimates, rest, strict=True):
+        pairs = zip(estimate.sides, (first, second), strict=True)
+        sides = [replace(side, mean_square=one.mean_square, pooled_freedom=one.pooled_freedom) for side, one in pairs]
+        common.append(replace(estimate, sides=tuple(sides)))
+    return common
 
 
 def _residuals(scores: Sequence[Scores]) -> list[Side]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from paratune.base.text import plain
 from paratune.config.metric_names import EMBEDDING_SCORES, METRICS
 from paratune.metrics import classification, embeddings, entities
-from paratune.metrics.regression import grade_scale, grades, quadratic_kappa
+from paratune.metrics.regression import correlation, grade_scale, grades, quadratic_kappa
 from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER
@@ -64,7 +64,6 @@ class PredictionRows:
         return np.asarray(np.unique(self.columns[CLUSTER], return_inverse=True)[1], dtype=np.int64)
 
     def texts(self, name: str) -> list[str]:
-        """Return a column as texts, (N,)."""
         return ["" if value is None else str(value) for value in self[name].tolist()]
 
     def is_same_as(self, other: "PredictionRows") -> bool:
@@ -179,17 +178,13 @@ def _ranks(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore 
     return of_mean({"accuracy": off == 0, "mae": off, "within_one": off <= 1}[metric])
 
 
-def rank_correlation(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float | None:
-    """Return Spearman's correlation of two figures of the same rows, (N,) each; None where one is constant."""
+def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
     from scipy import stats  # loads for half a second
 
-    # scipy warns of a constant side.
-    is_constant = len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0
-    return None if is_constant else float(stats.spearmanr(first, second).statistic)
+    def score(kept: Ints) -> float | None:
+        return correlation(stats.spearmanr, predictions[kept], targets[kept])
 
-
-def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
-    return of_blocks(len(targets), lambda kept: rank_correlation(predictions[kept], targets[kept]), clusters)
+    return of_blocks(len(targets), score, clusters)
 
 
 def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
@@ -206,21 +201,20 @@ def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
         return of_mean(np.abs(grade_pairs[0] - grade_pairs[1]) <= (metric == "adjacent_agreement"))
     if metric == "mae":
         return of_mean(np.abs(predictions - targets))
-    # Around the mean: sums of squares of large numbers would lose their digits.
+    # x predicted, y true. Around the mean: sums of squares of large numbers would lose their digits.
     x, y = predictions - targets.mean(), targets - targets.mean()
     sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-    return of_sums(sums, lambda sums_of: _of_moments(sums_of, metric))
 
+    def score(sums: Floats) -> Floats:
+        n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+        if metric == "pearson":
+            return np.asarray((xy - x * y / n) / np.sqrt((xx - x * x / n) * (yy - y * y / n)))
+        mse = np.maximum(xx - 2 * xy + yy, 0) / n
+        if metric == "r2":
+            return np.asarray(1 - n * mse / (yy - y * y / n))
+        return np.asarray(np.sqrt(mse) if metric == "rmse" else mse)
 
-def _of_moments(sums: Floats, metric: str) -> Floats:
-    """Return a score from n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
-    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
-    if metric == "pearson":
-        return np.asarray((xy - x * y / n) / np.sqrt((xx - x * x / n) * (yy - y * y / n)))
-    mse = np.maximum(xx - 2 * xy + yy, 0) / n
-    if metric == "r2":
-        return np.asarray(1 - n * mse / (yy - y * y / n))
-    return np.asarray(np.sqrt(mse) if metric == "rmse" else mse)
+    return of_sums(sums, score)
 
 
 def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
@@ -232,8 +226,18 @@ def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore |
     if metric == "f1_samples":
         both, sizes = (true & given).sum(axis=1), true.sum(axis=1) + given.sum(axis=1)
         return of_mean(np.where(sizes == 0, 1.0, 2 * both / np.maximum(sizes, 1)))
-    sums = np.concatenate([true & given, true, given], axis=1).astype(np.float64)
-    return of_sums(sums, lambda sums_of: _f1(sums_of, metric))
+
+    def f1(sums: Floats) -> Floats:
+        """Return F1 of classes put together, from how often each class was right, is there, and was given."""
+        both, true, given = np.split(sums, 3, axis=-1)
+        if metric == "f1_micro":
+            return np.asarray(2 * both.sum(-1) / np.maximum((true + given).sum(-1), 1))
+        of_class = 2 * both / np.maximum(true + given, 1)
+        if metric == "f1_macro":
+            return np.asarray(of_class.mean(-1))
+        return np.asarray((of_class * true).sum(-1) / np.maximum(true.sum(-1), 1))
+
+    return of_sums(np.concatenate([true & given, true, given], axis=1).astype(np.float64), f1)
 
 
 def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
@@ -249,17 +253,6 @@ def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np
                 raise CannotTell(f"{who} have a {column} that is not a class of its task")
             is_member[number, place[name]] = True
     return is_member
-
-
-def _f1(sums: Floats, metric: str) -> Floats:
-    """Return F1 of classes put together, from how often each class was right, is there, and was given."""
-    both, true, given = np.split(sums, 3, axis=-1)
-    if metric == "f1_micro":
-        return np.asarray(2 * both.sum(-1) / np.maximum((true + given).sum(-1), 1))
-    of_class = 2 * both / np.maximum(true + given, 1)
-    if metric == "f1_macro":
-        return np.asarray(of_class.mean(-1))
-    return np.asarray((of_class * true).sum(-1) / np.maximum(true.sum(-1), 1))
 
 
 def _answers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:

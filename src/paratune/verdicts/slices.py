@@ -106,12 +106,8 @@ def _by_label(task: RunRecord, rows: PredictionRows, split: str) -> Slices:
             raise DataError(
                 f"{split}: the label has {count:,} distinct values, and slices may have at most {MAX_SLICES}; slice "
                 "by a column with ranges of the label",
-                code="data.slices_too_many",
-                source=split,
-                name=LABEL,
-                num_values=count,
-                limit=MAX_SLICES,
-            )
+                code="data.slices_too_many", source=split, name=LABEL, num_values=count, limit=MAX_SLICES,
+            )  # fmt: skip
         return _equal(values)
     else:
         texts = np.asarray(rows.texts("label"), dtype=object)

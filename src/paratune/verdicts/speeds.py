@@ -273,12 +273,9 @@ def compare_speeds(
     baseline has the same figures in both: its batch is the reference.
     """
     compared = list(measured)
-    known = [
-        place
-        for place, one in enumerate(measured)
-        if (one.estimate is not None or one.code == "placebo")
-        and all(len(side) > 1 and len(logs_of(side)) == len(side) for side in rates[place])
-    ]
+    are_known = [all(len(side) > 1 and len(logs_of(side)) == len(side) for side in sides) for sides in rates]
+    is_measured = [one.estimate is not None or one.code == "placebo" for one in measured]
+    known = [place for place in range(len(measured)) if are_known[place] and is_measured[place]]
     for first, places in grouped((tuple(rates[place][0]), place) for place in known).items():
         measures = [measured[place].measure for place in places]
         groups = [base, *(others[place] for place in places)]

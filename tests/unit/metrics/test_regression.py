@@ -169,6 +169,12 @@ def test_constant_predictions_have_no_rank_correlation():
     assert regression_scores([3.0, 3.0, 3.0], [1.0, 2.0, 6.0])["spearman"] is None
 
 
+def test_correlation_of_ranks():
+    # Spearman: 1 - 6 * (0 + 1 + 1) / (3 * 8) = 0.5.
+    assert regression_scores([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])["spearman"] == pytest.approx(0.5)
+    assert regression_scores([1.0, 2.0, 3.0], [3.0, 2.0, 1.0])["spearman"] == pytest.approx(-1.0)
+
+
 def test_constant_targets_have_no_r2():
     scores = regression_scores([1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
     assert [name for name in NAMES if scores[name] is None] == [

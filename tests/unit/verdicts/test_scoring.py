@@ -13,7 +13,7 @@ from paratune.metrics.regression import ordinal_scores, regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
 from paratune.records.predictions import NumberScale, joined_names, predicted_ranks, predicted_sets, softmax
 from paratune.tasks.masked_lm import masked_lm_scores
-from paratune.verdicts.scoring import CannotTell, PredictionRows, rank_correlation, score_again
+from paratune.verdicts.scoring import CannotTell, PredictionRows, score_again
 
 RNG = np.random.default_rng(11)
 NUM = 80
@@ -231,11 +231,3 @@ def test_numbers_that_are_none_are_named():
         score_again(
             run_of("regression", {}, {}), rows_of({"label": [1.0, 2.0], "prediction": ["x", "y"]}), "test", "rmse"
         )
-
-
-def test_rank_correlation():
-    up, down = np.asarray([1.0, 2.0, 3.0]), np.asarray([3.0, 2.0, 1.0])
-    swapped = np.asarray([1.0, 3.0, 2.0])  # Spearman: 1 - 6 * (0 + 1 + 1) / (3 * 8) = 0.5
-    assert rank_correlation(up, swapped) == pytest.approx(0.5)
-    assert rank_correlation(up, down) == pytest.approx(-1.0)
-    assert rank_correlation(up, np.ones(3)) is None

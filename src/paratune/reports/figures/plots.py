@@ -195,8 +195,6 @@ def histogram(
 
 @dataclass(frozen=True)
 class Points:
-    """Points of one colour."""
-
     x: Numbers
     y: Numbers
     colour: str = RUN_COLOURS[0]

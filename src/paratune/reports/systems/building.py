@@ -39,7 +39,6 @@ _LABELS = {
 
 
 def is_batch(key: str) -> bool:
-    """Return whether a setting is of the batch."""
     return key.partition(".")[0] == "batch" and key != "batch.layout"
 
 
@@ -244,7 +243,6 @@ def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def memory_notes(members: Sequence[Configuration]) -> list[str]:
-    """Return the notes on memory figures."""
     kinds = memory_kinds([run for member in members for run in member.runs])
     about = {"rss": "Memory is the resident memory of the processes, which counts shared pages in each process."}
     about["cuda_allocated"] = "Memory is the memory that PyTorch allocated on the devices."

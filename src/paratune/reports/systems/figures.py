@@ -112,13 +112,10 @@ class StepLine:
     batch: float | None  # samples of a step
     validation: Any  # losses at the steps of the evaluations that all runs have, a column for each run
 
-    def band(self, panel: str) -> Band:
-        """Return the values of the bins that are known."""
-        is_known = ~np.isnan(self.values[panel]).all(axis=0)
-        return _band(self.steps[is_known], self.values[panel][:, is_known])
 
-
-def _band(steps: Any, values: Any) -> Band:
+def band(steps: Any, values: Any) -> Band:
+    is_known = ~np.isnan(values).all(axis=0)
+    steps, values = steps[is_known], values[:, is_known]
     ends = (np.nanmin(values, axis=0), np.nanmax(values, axis=0)) if len(values) > 1 else (None, None)
     return steps, np.nanmean(values, axis=0), *ends
 
@@ -143,7 +140,7 @@ def step_drawings(
     kind = noise_kind(run for _, runs in groups for run in runs)
     for number, (task, members) in enumerate(by_task.items(), start=1):
         found = {label: step_line(runs, reference_batch, kind) for label, runs in members[:MAX_LINES]}
-        shown = [panel for panel in PANELS if any(len(line.band(panel)[0]) for line in found.values())]
+        shown = [panel for panel in PANELS if any(not np.isnan(line.values[panel]).all() for line in found.values())]
         values = [line.values for line in found.values()]
         if all(np.array_equal(own["goodput"], own["throughput"], equal_nan=True) for own in values):
             shown = [panel for panel in shown if panel != "goodput"]  # the batch is that of the reference everywhere
@@ -175,10 +172,10 @@ def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) 
     series = []
     for at, (label, line) in enumerate(found.items()):
         scale = (line.batch or 1.0) if by_samples else 1.0
-        x, mean, low, high = line.band(panel)
+        x, mean, low, high = band(line.steps, line.values[panel])
         series.append(plots.Line(x * scale, mean, at, low, high, width=1.5))
         if panel == "loss" and len(line.validation):
-            x, mean, low, high = _band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
+            x, mean, low, high = band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
             texts = [
                 f"{label}: validation loss {loss:.4f} at step {step:g}" for step, loss in zip(x, mean, strict=True)
             ]
@@ -329,7 +326,6 @@ def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, tuple[float, floa
 
 
 def time_and_memory(systems: Systems) -> Drawing:
-    """Draw time and memory of every configuration as bars."""
     members, selection = systems.drawn(systems.measured)
     time = MEASURES["mean_step_ms"] if any(member.is_probe for member in members) else MEASURES["train_s"]
     device, total = MEASURES["peak_memory_largest_bytes"], MEASURES["peak_memory_sum_bytes"]

@@ -88,14 +88,9 @@ def _effects_of(
 ) -> AxisEffects | None:
     assert systems.baseline is not None
     record, members = systems.record, [member for member in possible if member.runs]
-    axes = [
-        axis
-        for axis in record.axes
-        if not axis.is_seed
-        and axis.label not in record.select_per
-        and MATRIX not in axis.keys
-        and len({member.values[axis.label] for member in members}) > 1
-    ]
+    free = [axis for axis in record.axes if not axis.is_seed and axis.label not in record.select_per]
+    varied = [axis for axis in free if len({member.values[axis.label] for member in members}) > 1]
+    axes = [axis for axis in varied if MATRIX not in axis.keys]
     named = {axis.label: systems.baseline.values[axis.label] for axis in axes}
     base = next((member for member in members if named.items() <= member.values.items()), None)
     if len(axes) < 2 or base is None:

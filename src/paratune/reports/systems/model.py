@@ -37,8 +37,6 @@ MAX_BARS = 30  # figures with bars show at most so many configurations
 
 @dataclass(frozen=True)
 class CellRun:
-    """One run of a matrix."""
-
     cell: CellRecord
     folder: Path
     record: RunRecord | None = None  # record without events; None for an unfinished or unreadable run
@@ -50,7 +48,6 @@ class CellRun:
         return {} if self.record is None or self.cell.kind == "probe" else self.record.summary.scores
 
     def score(self, split: str, metric: str) -> float | None:
-        """Return a score; None where the run has none."""
         return self.scores.get(split, {}).get(metric)
 
 
@@ -72,8 +69,6 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """A configuration of a matrix."""
-
     label: str  # name in tables and figures
     values: Mapping[str, str]  # name of its value on each axis except seeds, by label of the axis
     cell_runs: tuple[CellRun, ...]  # runs of all seeds and repeats
@@ -87,9 +82,7 @@ class Configuration:
     @cached_property
     def scored(self) -> tuple[RunRecord, ...]:
         """The runs whose scores count: no probes, and the first of several repeats, which train the same."""
-        return tuple(
-            cell_run.record for cell_run in self.cell_runs if cell_run.record is not None and cell_run.cell.counts
-        )
+        return tuple(item.record for item in self.cell_runs if item.record is not None and item.cell.counts)
 
     @cached_property
     def group(self) -> Group:

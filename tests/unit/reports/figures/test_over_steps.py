@@ -11,7 +11,7 @@ from paratune.reports.page.document import document_html
 from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.read import read_runs
 from paratune.reports.systems import figures
-from paratune.reports.systems.figures import step_drawings, step_line
+from paratune.reports.systems.figures import band, step_drawings, step_line
 
 
 def run_with(folder, events, batch=32, seed=1):
@@ -64,7 +64,8 @@ def test_long_runs_have_points_of_equally_many_steps(tmp_path):
 
 def test_a_band_goes_from_the_smallest_to_the_largest_run(tmp_path):
     runs = [run_with(tmp_path / f"s{seed}", [step(1, wall)], seed=seed) for seed, wall in ((1, 100.0), (2, 200.0))]
-    _, mean, low, high = step_line(runs, 32).band("throughput")
+    line = step_line(runs, 32)
+    _, mean, low, high = band(line.steps, line.values["throughput"])
     assert (mean[0], low[0], high[0]) == (240.0, 160.0, 320.0)
 
 
