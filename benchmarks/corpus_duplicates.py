@@ -27,7 +27,7 @@ from paratune.corpus.clean.duplicates import candidate_probability, run_decontam
 from paratune.corpus.clean.quality import run_lines
 from paratune.corpus.clean.step import normalized_words
 from paratune.corpus.settings import Clean, Corpus, Decontaminate, EvaluationSet
-from paratune.corpus.shard import DOCUMENT_SCHEMA, dropped_file, write_shard
+from paratune.corpus.shard import DOCUMENT_SCHEMA, part_file, write_shard
 from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 
@@ -123,7 +123,7 @@ def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -
     near = corpus.clean.duplicates
     first_of = {}
     for number in range(-(-len(texts) // PER_SHARD)):
-        for row in pq.read_table(work / "pairs/4_clean/4_duplicates" / dropped_file(number)).to_pylist():
+        for row in pq.read_table(work / "pairs/4_clean/4_duplicates" / part_file(number, "dropped")).to_pylist():
             first_of[int(row["id"], 16)] = int(row["detail"].split()[0], 16)
     sets = [set(shingles(normalized_words(" ".join(text)), near.shingle_words)) for text in texts]
     similarities = [len(sets[n] & sets[n + 1]) / len(sets[n] | sets[n + 1]) for _, n in pairs]

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 # Its libraries are not needed here, and importing them takes a second.
-sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, warm_up=lambda: None)
+sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(
+    extract=None, read_office=lambda payload, mime: None, RTF="application/rtf"
+)
 
 from paratune.corpus.extract import child  # noqa: E402
 from paratune.corpus.extract.process import ExtractedText, NoText  # noqa: E402

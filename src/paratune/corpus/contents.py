@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from paratune.base.text import plain
 from paratune.corpus.database import connection, parquet
-from paratune.corpus.shard import dropped_file, part_file, reading
+from paratune.corpus.shard import part_file, reading
 from paratune.corpus.stage import STAGE_FILE, finished_record
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 
@@ -38,11 +38,6 @@ class FinishedStage:
         """Tables of kept rows."""
         return [self.folder / part_file(number) for number in range(self.totals["shards"])]
 
-    @property
-    def dropped(self) -> list[Path]:
-        """Tables of dropped rows."""
-        return [self.folder / dropped_file(number) for number in range(self.totals["shards"])]
-
 
 def finished_stages(work: Path) -> list[FinishedStage]:
     """Return the finished stages of a work folder; the steps of a stage come before it.
@@ -50,21 +45,18 @@ def finished_stages(work: Path) -> list[FinishedStage]:
     Raises:
         CheckpointError: No stage is finished, or a record is damaged.
     """
-
-    def order(folder: Path) -> tuple[str, bool, str]:
-        parts = folder.relative_to(work).parts
-        return parts[0], len(parts) == 1, folder.name
-
     stages: list[FinishedStage] = []
     outputs: list[str] = []
-    found = (path.parent for pattern in PATTERNS for path in work.glob(f"{pattern}/{STAGE_FILE}"))
-    for folder in sorted(found, key=order):
+    found = [
+        path.parent.relative_to(work).parts for pattern in PATTERNS for path in work.glob(f"{pattern}/{STAGE_FILE}")
+    ]
+    for parts in sorted(found, key=lambda parts: (parts[0], len(parts) == 1, parts[-1])):
+        folder = work.joinpath(*parts)
         totals = finished_record(folder)
         if "fingerprint" not in totals:  # the sum of its steps
             continue
         # The first stage reads files, which have no fingerprint.
         source = json.dumps(totals["input"])
-        parts = folder.relative_to(work).parts
         is_stale = not parts[0].startswith("1_") and not any(output in source for output in outputs)
         if not is_stale:
             outputs.append(totals["output"])
@@ -227,7 +219,10 @@ def draw_dropped(work: Path, *, stage: str | None, reason: str | None, num: int,
     chosen = [found for found in chosen if found.totals["dropped"]]
     if not chosen:
         return []
-    union = " UNION ALL ".join(f"SELECT ? AS stage, * FROM {parquet(found.dropped)}" for found in chosen)
+    tables = [
+        [found.folder / part_file(number, "dropped") for number in range(found.totals["shards"])] for found in chosen
+    ]
+    union = " UNION ALL ".join(f"SELECT ? AS stage, * FROM {parquet(of_stage)}" for of_stage in tables)
     where = "" if reason is None else " WHERE reason = ?"
     key = "concat_ws(' ', stage, id, url, reason, detail)"
     rows = _rows(

@@ -135,8 +135,10 @@ KINDS = (".parquet", *DELIMITERS, ".jsonl", ".ndjson", ".json", ".txt")
 """File formats; all but Parquet also as .gz."""
 
 
-def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
+def read_texts(path: Path, columns: Sequence[str], *, of_tables: bool = False) -> Iterator[str]:
     """Yield the texts in some columns of a file, row by row, or the lines of a .txt file.
+
+    A .txt file must have no `columns`, unless these are `of_tables` among several files.
 
     Raises:
         DataError: The file is unreadable, has another format, or lacks a column.
@@ -145,7 +147,7 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
     if kind not in KINDS or path.name.endswith(".parquet.gz"):
         message = f"{path}: {kind or 'no suffix'} is not a supported format ({', '.join(KINDS)})"
         raise DataError(message, code="data.format", path=path)
-    if (kind == ".txt") == bool(columns):
+    if (kind == ".txt") == bool(columns) and not (of_tables and kind == ".txt"):
         problem = "has no columns; leave columns out" if columns else "needs columns; name those with texts"
         message = f"{path}: a {kind} file {problem}"
         raise DataError(message, code="data.columns_unfit", path=path, kind=kind)

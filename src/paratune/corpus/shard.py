@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -149,12 +149,8 @@ def reading(path: Path) -> Iterator[None]:
             raise OSError(str(error)) from error
 
 
-def part_file(number: int) -> str:
-    return f"part-{number:05d}.parquet"
-
-
-def dropped_file(number: int) -> str:
-    return f"dropped-{number:05d}.parquet"
+def part_file(number: int, kind: Literal["part", "dropped"] = "part") -> str:
+    return f"{kind}-{number:05d}.parquet"
 
 
 def counts_file(number: int) -> str:
@@ -173,12 +169,6 @@ def read_rows(path: Path, columns: list[str] | None = None, *, batch_size: int =
             yield from batch.to_pylist()
 
 
-def num_rows(path: Path) -> int:
-    """Return the number of rows of a Parquet table."""
-    with reading(path):
-        return int(pq.read_metadata(path).num_rows)
-
-
 def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[Any]) -> dict[str, Any]:
     """Write a shard and return its counts.
 
@@ -193,7 +183,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[
     """
     reasons: Counter[str] = Counter()
     num_kept = 0
-    tables = (folder / part_file(number), folder / dropped_file(number))
+    tables = (folder / part_file(number), folder / part_file(number, "dropped"))
     with writing(folder=folder):
         with (
             replace_file(tables[0]) as kept_path,
@@ -241,8 +231,12 @@ class ShardWriter(AbstractContextManager["ShardWriter"]):
     def _pack(self) -> None:
         try:
             batch = pa.RecordBatch.from_pylist(self._rows, schema=self._schema)
-        except UnicodeEncodeError:  # lone surrogates in names and JSON of others
-            batch = pa.RecordBatch.from_pylist([_writable(row) for row in self._rows], schema=self._schema)
+        except UnicodeEncodeError:  # lone surrogates in names and JSON of others, which UTF-8 cannot encode: "?"
+            writable = [
+                {key: x.encode("utf-8", "replace").decode() if isinstance(x, str) else x for key, x in row.items()}
+                for row in self._rows
+            ]
+            batch = pa.RecordBatch.from_pylist(writable, schema=self._schema)
         self._batches.append(batch)
         self._rows, self._packed_bytes = [], self._num_bytes
 
@@ -253,11 +247,3 @@ class ShardWriter(AbstractContextManager["ShardWriter"]):
             self._writer.write_table(pa.Table.from_batches(self._batches).combine_chunks())
             self._batches = []
             self._num_rows = self._num_bytes = self._packed_bytes = 0
-
-
-def _writable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with "?" in place of lone surrogates, which UTF-8 cannot encode."""
-    return {
-        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in row.items()
-    }

@@ -179,7 +179,16 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
             delete_scratch(stage.folder, is_locked=True)
             return
         log.info("%s: settings or input have changed; starting again", stage.name)
-        _empty(stage.folder, keep)
+        # Records of complete shards are deleted first and begun.json last: a process that is killed in between never
+        # leaves a record of a shard that is missing.
+        paths = list(stage.folder.iterdir())
+        records = [old for old in paths if old.name == STAGE_FILE or old.name.startswith("counts-")]
+        others = [old for old in paths if old not in (*records, path)]
+        for old in (*records, *others, *([] if keep else [path])):
+            if old.is_dir() and old.name not in keep:
+                shutil.rmtree(old)
+            elif not old.is_dir():
+                old.unlink()
     write_begun(stage.folder, {"fingerprint": fingerprint(stage)})
 
 
@@ -196,20 +205,6 @@ def write_begun(folder: Path, record: dict[str, Any]) -> None:
     with writing("made", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
-
-
-def _empty(folder: Path, keep: Collection[str]) -> None:
-    # Records of complete shards are deleted first and begun.json last: a process that is killed in between never leaves
-    # a record of a shard that is missing.
-    def order(path: Path) -> int:
-        is_record = path.name == STAGE_FILE or path.name.startswith("counts-")
-        return 0 if is_record else 2 if path.name == BEGUN_FILE else 1
-
-    for path in sorted(folder.iterdir(), key=order):
-        if path.is_dir() and path.name not in keep:
-            shutil.rmtree(path)
-        elif not path.is_dir() and (path.name != BEGUN_FILE or not keep):
-            path.unlink()
 
 
 def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:

@@ -17,8 +17,11 @@ from paratune.errors import CheckpointError, ConfigError, option_error, require_
 Kind = Literal["wordpiece", "bpe"]
 RECORD_FILE = "tokenizer_training.json"
 """File next to the tokenizer, with recipe and texts."""
-BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+SPECIAL_TOKENS = {
+    "wordpiece": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+    "bpe": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
+}
+"""By kind: those of BERT and of RoBERTa."""
 MIN_FREQUENCY = 2
 """Minimum frequency of a pair of pieces to be merged."""
 MAX_LETTERS = 1000
@@ -38,10 +41,6 @@ class TokenizerRecipe:
     max_length: int = 512
     """Maximum number of tokens of a text."""
 
-    @property
-    def special_tokens(self) -> dict[str, str]:
-        return BERT_TOKENS if self.kind == "wordpiece" else ROBERTA_TOKENS
-
     def check(self) -> None:
         """Check the options.
 
@@ -49,10 +48,11 @@ class TokenizerRecipe:
             ConfigError: An option is out of range.
         """
         own, minimum = (_BYTES, "256 bytes") if self.kind == "bpe" else (1, "one of its own")
-        least = len(self.special_tokens) + own
+        least = len(SPECIAL_TOKENS[self.kind]) + own
         if self.vocab_size < least:
+            facts: dict[str, Any] = {"code": "tokenizer.vocabulary_size", "least": least, "kind": self.kind}
             reason = f"at least {least} for {self.kind} (special tokens and {minimum})"
-            raise _vocabulary_error(self.vocab_size, reason, least=least, kind=self.kind)
+            raise option_error("--vocab-size", self.vocab_size, reason, **facts)
         require_at_least("--max-length", self.max_length)
 
 
@@ -68,10 +68,6 @@ class TextCounts:
             self.num_texts += 1
             self.num_characters += len(text)
             yield text
-
-
-def _vocabulary_error(size: int, reason: str, **facts: Any) -> ConfigError:
-    return option_error("--vocab-size", size, reason, code="tokenizer.vocabulary_size", **facts)
 
 
 def train_tokenizer(
@@ -93,15 +89,15 @@ def train_tokenizer(
     recipe.check()
     if not any(text.strip() for text in texts()):
         raise ConfigError("the texts have no words; use files with running text", code="data.empty")
-    counted, cls, sep = TextCounts(), recipe.special_tokens["cls"], recipe.special_tokens["sep"]
+    counted, special_tokens = TextCounts(), SPECIAL_TOKENS[recipe.kind]
+    cls, sep = special_tokens["cls"], special_tokens["sep"]
     options = {"vocab_size": recipe.vocab_size, "min_frequency": MIN_FREQUENCY, "show_progress": shows_progress}
     if recipe.kind == "wordpiece":
         tokenizer = _train_wordpiece(texts, counted.count(texts()), recipe, options)
         pair = f"{cls} $A {sep} $B:1 {sep}:1"
     else:
         trained = ByteLevelBPETokenizer(lowercase=recipe.lowercase, unicode_normalizer="nfc")
-        special_tokens = list(recipe.special_tokens.values())
-        trained.train_from_iterator(counted.count(texts()), special_tokens=special_tokens, **options)
+        trained.train_from_iterator(counted.count(texts()), special_tokens=list(special_tokens.values()), **options)
         tokenizer, pair = Tokenizer.from_str(trained.to_str()), f"{cls} $A {sep} {sep} $B {sep}"
     numbers = [(token, tokenizer.token_to_id(token)) for token in (cls, sep)]
     single = f"{cls} $A {sep}"
@@ -119,14 +115,16 @@ def _train_wordpiece(
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+    special_tokens = SPECIAL_TOKENS["wordpiece"]
+    specials, unknown = list(special_tokens.values()), special_tokens["unk"]
+
     def untrained() -> Any:
-        tokenizer = Tokenizer(models.WordPiece(unk_token=recipe.special_tokens["unk"]))
+        tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=recipe.lowercase, strip_accents=False)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
         return tokenizer
 
-    specials = list(recipe.special_tokens.values())
     letters: Counter[str] = Counter()
     tokenizer = untrained()
     normalise = tokenizer.normalizer.normalize_str
@@ -144,12 +142,12 @@ def _train_wordpiece(
     least = len(specials) + len(inner) + len(alphabet)
     if least > recipe.vocab_size:
         reason = f"these texts have {len(alphabet)} letters, which need {least} entries; use a larger vocabulary"
-        raise _vocabulary_error(recipe.vocab_size, reason, least=least)
+        raise option_error("--vocab-size", recipe.vocab_size, reason, code="tokenizer.vocabulary_size", least=least)
     options |= {"special_tokens": [*specials, *inner], "initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
     tokenizer = untrained()
     tokenizer.train_from_iterator(watched, trainer=trainers.WordPieceTrainer(**options))
     made = untrained()
-    made.model = models.WordPiece(tokenizer.get_vocab(), unk_token=recipe.special_tokens["unk"])
+    made.model = models.WordPiece(tokenizer.get_vocab(), unk_token=unknown)
     made.add_special_tokens(specials)
     return made
 
@@ -164,7 +162,7 @@ def save_tokenizer(
     """
     from transformers import PreTrainedTokenizerFast
 
-    names = {f"{name}_token": token for name, token in recipe.special_tokens.items()}
+    names = {f"{name}_token": token for name, token in SPECIAL_TOKENS[recipe.kind].items()}
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     if recipe.kind == "bpe":
         names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}

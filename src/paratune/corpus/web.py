@@ -49,6 +49,8 @@ class RateLimit:
         self.path, self._lock = path, FileLock(path.with_name(f"{path.name}.lock"))
         # With this spacing a closed interval of 60 seconds has at most `per_minute` requests.
         self._spacing_s = WINDOW_S / (per_minute - 1)
+        self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+        """Id of the boot, to which the monotonic clock belongs; empty if unknown."""
 
     def wait(self, sleep: Callable[[float], object] | None = None) -> None:
         """Wait until a request may be sent; `sleep` replaces `time.sleep` and may raise to stop waiting."""
@@ -83,7 +85,7 @@ class RateLimit:
         """
         try:
             values: Any = json.loads(self.path.read_bytes())
-            if values["boot"] == _boot_id():
+            if values["boot"] == self._boot_id:
                 next_s, held_s = float(values["next_s"]), float(values["held_s"])
                 # A hold, and the requests after it. Comparisons with NaN are false.
                 latest_s = time.monotonic() + 2 * LONGEST_HOLD_S
@@ -97,12 +99,7 @@ class RateLimit:
 
     def _save(self, next_s: float, held_s: float) -> None:
         with replace_file(self.path, is_durable=False) as temporary:  # its times are invalid after a reboot
-            temporary.write_text(json.dumps({"boot": _boot_id(), "next_s": next_s, "held_s": held_s}))
-
-
-def _boot_id() -> str:
-    """Return the id of the boot, to which the monotonic clock belongs; empty if unknown."""
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+            temporary.write_text(json.dumps({"boot": self._boot_id, "next_s": next_s, "held_s": held_s}))
 
 
 log = logging.getLogger(__name__)
@@ -157,9 +154,6 @@ class Client(AbstractContextManager["Client"]):
         self._lock, self._logged_until_s = threading.Lock(), 0.0
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
         """End all waits; waiting threads raise `Unavailable`."""
         self._stopped.set()
 
@@ -278,21 +272,15 @@ def archive_client(endpoint: str, network: Network) -> Client:
     Raises:
         CheckpointError: The folder of the limits cannot be made.
     """
-    folder = limit_folder(network)
+    # All corpora share it, since archives count requests per IP address.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(network.limit_folder) if network.limit_folder is not None else cache / "paratune" / "limits"
     failure, remedy = f"{folder} cannot be made", "name network.limit_folder"
     with os_error_as(CheckpointError, failure, remedy, code="corpus.not_writable", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
     # Without the port: arquivo.pt and arquivo.pt:443 are the same archive, and so are services on other ports.
     host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
     return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))
-
-
-def limit_folder(network: Network) -> Path:
-    """Return the folder of the limits, shared by all corpora, since archives count requests per IP address."""
-    if network.limit_folder is not None:
-        return Path(network.limit_folder)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "paratune" / "limits"
 
 
 class _NoConnection(OSError):

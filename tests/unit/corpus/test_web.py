@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 from raised import check_logged
 
 from paratune.corpus import web
-from paratune.corpus.web import Client, RateLimit, TooLarge, Unavailable, archive_client, limit_folder, retry_after_s
+from paratune.corpus.web import Client, RateLimit, TooLarge, Unavailable, archive_client, retry_after_s
 
 OK = (200, {}, b"yes")
 
@@ -316,7 +316,7 @@ def test_an_archive_that_is_not_there_is_out(tmp_path):
 def test_a_stopped_client_waits_no_longer(server, tmp_path):
     server.answers["/x"] = [(503, {"Retry-After": "600"}, b"")]
     with archive_client(server.url, network(tmp_path)) as client:
-        threading.Timer(0.2, client.stop).start()
+        threading.Timer(0.2, client.__exit__).start()
         with pytest.raises(Unavailable, match=server.url):
             client.request("/x", max_bytes=1)
 
@@ -324,7 +324,6 @@ def test_a_stopped_client_waits_no_longer(server, tmp_path):
 def test_the_limit_is_that_of_the_host_and_not_of_the_corpus(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     shared = network(tmp_path, limit_folder=None)
-    assert limit_folder(shared) == tmp_path / "paratune/limits"
     first, second = (
         archive_client("https://arquivo.pt/textsearch", shared),
         archive_client("https://Arquivo.pt.:443/cdx", shared),

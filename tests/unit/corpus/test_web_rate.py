@@ -110,7 +110,7 @@ def test_a_time_in_the_past_holds_nobody_back(limit, clock):
 @pytest.mark.parametrize("key", ["next_s", "held_s"])
 @pytest.mark.parametrize("stored", ["Infinity", "NaN", "1e400", "1" + 400 * "0", "1" + 5000 * "0", "1e9", '"inf"'])
 def test_a_stored_time_out_of_range_costs_a_minute_and_is_replaced(limit, clock, tmp_path, monkeypatch, key, stored):
-    monkeypatch.setattr(web, "_boot_id", lambda: "now")
+    monkeypatch.setattr(limit, "_boot_id", "now")
     times = {"boot": '"now"', "next_s": "0", "held_s": "0", key: stored}
     (tmp_path / "rate").write_text("{" + ", ".join(f'"{name}": {value}' for name, value in times.items()) + "}")
     assert limit.held_s() == 0

@@ -39,7 +39,7 @@ from paratune.corpus.clean.step import Document, drop, hash_64, normalized_words
 from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
 from paratune.corpus.inputs import file_identity, find_files, read_texts
 from paratune.corpus.settings import Corpus, Decontaminate, Duplicates
-from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, num_rows, part_file, read_rows, reading, writing
+from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, part_file, read_rows, reading, writing
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 from paratune.errors import DataError, require
 
@@ -80,7 +80,10 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) ->
     require("rensa", extra="corpus")
     settings = {**options.model_dump(), "format": FORMAT, "rensa": version("rensa")}
     paths, source = stage_tables(before), stage_output(before)
-    counts = [num_rows(path) for path in paths]
+    counts = []
+    for path in paths:
+        with reading(path):
+            counts.append(int(pq.read_metadata(path).num_rows))
     *starts, num_documents = accumulate(counts, initial=0)
     signatures, pairs, clusters = (folder / name for name in PARTS)
     stage = Stage("duplicates", folder, DOCUMENT_SCHEMA, partial(drop_duplicates, clusters), settings, source)
@@ -306,7 +309,7 @@ def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: 
             words = normalized_words(text)
             if len(words) >= options.min_words:
                 size = min(len(words), options.words)
-                (*_, longest_hashes) = sequences(word_hashes(words), size)
+                (*_, longest_hashes) = sequences(words, size)
                 columns = np.full((3, len(longest_hashes)), size, np.uint64)
                 columns[1], columns[2] = longest_hashes, number
                 found.append(columns)
@@ -321,8 +324,9 @@ def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: 
     return starts
 
 
-def sequences(hashes: np.ndarray, longest: int) -> Iterator[np.ndarray]:
-    """Yield the hashes of all sequences of 1 word, 2 words, ..., `longest` words, given 64-bit hashes of the words."""
+def sequences(words: Sequence[str], longest: int) -> Iterator[np.ndarray]:
+    """Yield 64-bit hashes of all sequences of 1 word, 2 words, ..., `longest` words, as uint64."""
+    hashes = np.fromiter(map(_word_hash, words), np.uint64, len(words))
     sequence_hashes = np.zeros(len(hashes), np.uint64)
     for size in range(1, min(longest, len(hashes)) + 1):
         sequence_hashes = (sequence_hashes[: len(hashes) - size + 1] + hashes[size - 1 :]) * _FACTOR
@@ -333,11 +337,6 @@ def sequences(hashes: np.ndarray, longest: int) -> Iterator[np.ndarray]:
 @lru_cache(maxsize=KNOWN_WORDS)
 def _word_hash(word: str) -> int:
     return hash_64(word.encode())
-
-
-def word_hashes(words: Sequence[str]) -> np.ndarray:
-    """Return a 64-bit hash of each word, (words,), uint64."""
-    return np.fromiter(map(_word_hash, words), np.uint64, len(words))
 
 
 def drop_contaminated(
@@ -351,7 +350,7 @@ def drop_contaminated(
     for document in read_rows(path):
         words = normalized_words(document["text"])
         hits = []
-        for size, sequence_hashes in enumerate(sequences(word_hashes(words), options.words), start=1):
+        for size, sequence_hashes in enumerate(sequences(words, options.words), start=1):
             if size in by_size:
                 known, numbers = by_size[size]
                 places = np.minimum(np.searchsorted(known, sequence_hashes), len(known) - 1)

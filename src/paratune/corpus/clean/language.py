@@ -205,13 +205,19 @@ def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
     seen: set[str] = set()
     for source in sources:
         key = f"clean.variety.sources: {source.name}"
-        sides = [
-            list(dict.fromkeys(line for path in find_files(patterns, key) for line in _lines(path, source.columns)))
-            for patterns in (source.brazilian, source.european)
-        ]
+        sides = []
+        for patterns in (source.brazilian, source.european):
+            texts_of_files = (read_texts(p, source.columns, of_tables=True) for p in find_files(patterns, key))
+            words = (line.split() for texts in texts_of_files for text in texts for line in text.split("\n"))
+            sides.append(list(dict.fromkeys(" ".join(line) for line in words if len(line) >= MIN_WORDS)))
         left_out = seen | (set(sides[0]) & set(sides[1]))
         for is_european, lines in enumerate(sides):
-            groups = _groups([line for line in lines if line not in left_out])
+            kept = [line for line in lines if line not in left_out]
+            cut = [tuple(kept[start : start + GROUP]) for start in range(0, len(kept) - GROUP + 1, GROUP)]
+            # Only the hashes of groups decide which are used and held out.
+            order = sorted(cut, key=lambda group: hashlib.sha256(" ".join(group).encode("utf-8", "replace")).digest())
+            place = {group: number for number, group in enumerate(order[:MAX_GROUPS])}
+            groups = [(group, place[group] % HELD_OUT == 0) for group in cut if group in place]
             if len(groups) < MIN_GROUPS:
                 variety = ("brazilian", "european")[is_european]
                 message = (
@@ -225,21 +231,6 @@ def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
                 texts = [*(("line", line) for line in group), ("document", " ".join(group))]
                 rows += [(source.name, bool(is_european), length, text, is_held_out) for length, text in texts]
     return pd.DataFrame(rows, columns=["source", "is_european", "length", "text", "is_held_out"])
-
-
-def _groups(lines: Sequence[str]) -> list[tuple[tuple[str, ...], bool]]:
-    """Return groups of lines, and whether they are held out; only their hashes decide which are used and held out."""
-    cut = [tuple(lines[start : start + GROUP]) for start in range(0, len(lines) - GROUP + 1, GROUP)]
-    order = sorted(cut, key=lambda group: hashlib.sha256(" ".join(group).encode("utf-8", "replace")).digest())
-    place = {group: number for number, group in enumerate(order[:MAX_GROUPS])}
-    return [(group, place[group] % HELD_OUT == 0) for group in cut if group in place]
-
-
-def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:
-    for text in read_texts(path, [] if path.name.removesuffix(".gz").endswith(".txt") else columns):
-        for line in text.split("\n"):
-            if len(line.split()) >= MIN_WORDS:
-                yield " ".join(line.split())
 
 
 def load(folder: Path) -> VarietyModel:

@@ -113,7 +113,7 @@ def _ibans(text: str, _: Personal) -> Iterator[Span]:
 def _phones(text: str, options: Personal) -> Iterator[Span]:
     module = require("phonenumbers", extra="corpus")
     for match in module.PhoneNumberMatcher(text, options.region, max_tries=NO_MAX):
-        before, after = _around(text, match.start, match.end)
+        before, after = text[max(0, match.start - BEFORE) : match.start], text[match.end : match.end + AFTER]
         # Without a word before it, a number with points may be a large number or a version.
         is_other = "." in match.raw_string or _OTHER_BEFORE.search(before)
         if _OTHER_AFTER.match(after) or _LINK.search(before):
@@ -126,16 +126,12 @@ def _nifs(text: str, _: Personal, pattern: re.Pattern[str]) -> Iterator[Span]:
     is_valid: Callable[[str], bool] = require("stdnum.pt.nif", extra="corpus").is_valid
     for match in pattern.finditer(text):
         start, end = match.span("number")
-        before, after = _around(text, start, end)
+        before, after = text[max(0, start - BEFORE) : start], text[end : end + AFTER]
         is_other = pattern is _BARE_NIF and (
             _OTHER_BEFORE.search(before) or _OTHER_AFTER.match(after) or _LINK.search(before)
         )
         if not is_other and is_valid(match["number"]):
             yield start, end
-
-
-def _around(text: str, start: int, end: int) -> tuple[str, str]:
-    return text[max(0, start - BEFORE) : start], text[end : end + AFTER]
 
 
 _FINDERS: list[tuple[str, Callable[[str, Personal], Iterable[Span]]]] = [

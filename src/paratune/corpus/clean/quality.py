@@ -12,12 +12,12 @@ at the end:
 import re
 import shutil
 import string
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -179,16 +179,10 @@ class MeasuredText:
         self.text, self.options = text, options
         self.pieces = text.split()
         """Parts between white space."""
-
-    @cached_property
-    def words(self) -> list[str]:
+        self.words = [piece for piece in self.pieces if not all(category(sign)[0] in "PS" for sign in piece)]
         """Pieces that are not only punctuation."""
-        return [piece for piece in self.pieces if not all(unicodedata.category(sign)[0] in "PS" for sign in piece)]
-
-    @cached_property
-    def lines(self) -> list[str]:
+        self.lines = [line for line in text.split("\n") if line.strip()]
         """Lines that are not blank."""
-        return [line for line in self.text.split("\n") if line.strip()]
 
     def share_of_lines(self, is_counted: Callable[[str], bool]) -> float:
         return sum(map(is_counted, self.lines)) / len(self.lines)
@@ -257,20 +251,16 @@ def repeated_ngrams(page: MeasuredText, n: int) -> float:
     return num_characters / len(page.text)
 
 
-def _ends_in(ends: tuple[str, ...]) -> Callable[[str], bool]:
-    return lambda line: line.rstrip().endswith(ends)
-
-
 MEASURES: dict[str, Callable[[MeasuredText], float]] = {
     "words": lambda page: len(page.words),
     "word_length": lambda page: sum(map(len, page.words)) / len(page.words),
     "bullet_lines": lambda page: page.share_of_lines(lambda line: line.lstrip().startswith(BULLETS)),
-    "ellipsis_lines": lambda page: page.share_of_lines(_ends_in(ELLIPSES)),
+    "ellipsis_lines": lambda page: page.share_of_lines(lambda line: line.rstrip().endswith(ELLIPSES)),
     "alphabetic_words": lambda page: sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces),
     "letters": lambda page: sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces)),
     "stop_words": lambda page: len(page.stop_words),
     "stop_word_share": lambda page: page.stop_words.total() / len(page.words),
-    "punctuated_lines": lambda page: page.share_of_lines(_ends_in(ENDS)),
+    "punctuated_lines": lambda page: page.share_of_lines(lambda line: line.rstrip().endswith(ENDS)),
     "short_lines": lambda page: page.share_of_lines(lambda line: len(line) <= SHORT_LINE),
     "lines_per_word": lambda page: page.text.count("\n") / len(page.pieces),
     "repeated_lines": lambda page: 1 - len(set(page.lines)) / len(page.lines),

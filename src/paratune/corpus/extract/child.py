@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.corpus.extract.document import extract, warm_up
+from paratune.corpus.extract.document import RTF, extract, read_office
 from paratune.corpus.extract.process import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 
@@ -44,7 +44,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     with contextlib.suppress(OSError):  # not possible in some containers
         Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel kills this process first
-    warm_up()
+    read_office(b"{\\rtf1 .}", RTF)  # starts the threads of kreuzberg, which take address space until the process ends
     start_bytes = _peak_bytes()
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)

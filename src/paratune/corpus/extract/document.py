@@ -53,7 +53,8 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
     Returns:
         Paragraphs, without empty ones.
     """
-    lengths = sorted(_length(line) for line in lines if line.strip())
+    # Columns of each line, including indentation.
+    lengths = sorted(len(line.rstrip().expandtabs()) for line in lines if line.strip())
     width = lengths[min(len(lengths) - 1, int(LONG * len(lengths)))] if lengths else 0
     if not MIN_WIDTH <= width <= MAX_WIDTH:
         return [" ".join(line.split()) for line in lines if line.strip()]
@@ -63,7 +64,7 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
     for raw_line in lines:
         line = " ".join(raw_line.split())
         # Whether the first word did not fit on the line before.
-        full = line and before and _length(before) + 1 + len(line.split(maxsplit=1)[0]) > slack * width
+        full = line and before and len(before.expandtabs()) + 1 + len(line.split(maxsplit=1)[0]) > slack * width
         if line and before and not _ITEM.match(line) and (full or before.endswith(HYPHEN)):
             paragraphs[-1][-1] = _without_line_end(paragraphs[-1][-1], line, known)
             paragraphs[-1].append(line)
@@ -71,11 +72,6 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
             paragraphs.append([line])
         before = raw_line.rstrip()
     return ["".join(parts) for parts in paragraphs]
-
-
-def _length(line: str) -> int:
-    """Return the number of columns of a line, including indentation."""
-    return len(line.rstrip().expandtabs())
 
 
 def _without_line_end(line: str, following: str, known: set[str]) -> str:
@@ -120,22 +116,13 @@ def repair(text: str) -> str:
 def without_mojibake(text: str) -> str:
     """Return `text` with repaired mojibake; lines and indentation are kept."""
     # Line ends first: ftfy would remove those that are control characters. `repair` removes the zero-width spaces.
-    text = _HONEST.sub("Ã\u200b", text)
-    return "\n".join(map(_fixed, _ENDS.sub("\n", text).split("\n")))
-
-
-def _fixed(line: str) -> str:
-    """Return a line after ftfy, which is only called if it does more than NFC."""
-    normal = unicodedata.normalize("NFC", line)
-    # Mojibake may appear only in NFC: ftfy goes on after it.
-    if is_bad(normal) or (normal != line and is_bad(line)) or _OTHERWISE.search(line):
-        return str(ftfy.fix_text(line, CONFIG))
-    return normal
-
-
-def repair_line(text: str | None) -> str | None:
-    """Return a repaired text on one line; None if it is empty."""
-    return " ".join(repair(text or "").split()) or None
+    fixed = []
+    for line in _ENDS.sub("\n", _HONEST.sub("Ã\u200b", text)).split("\n"):
+        normal = unicodedata.normalize("NFC", line)
+        # ftfy is only called if it does more than NFC. Mojibake may appear only in NFC: ftfy goes on after it.
+        is_wrong = is_bad(normal) or (normal != line and is_bad(line)) or _OTHERWISE.search(line)
+        fixed.append(str(ftfy.fix_text(line, CONFIG)) if is_wrong else normal)
+    return "\n".join(fixed)
 
 
 LAYOUT_CHARACTERS = 200
@@ -209,6 +196,7 @@ SLACK = 0.85
 """Share of the maximum width from which a line counts as full, since letters differ in width."""
 NUM_PAGES = 4
 """Minimum number of pages for the removal of headers and footers."""
+_PAGE_NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
 _PASSWORD = 4
 """Code of FPDF_GetLastError: a password is required."""
 
@@ -227,13 +215,13 @@ def read_pdf(payload: bytes) -> dict[str, str | None] | NoText:
     with closing(document):
         title = document.get_metadata_value("Title")
         pages = [_lines(document, number) for number in range(len(document))]
-    ends = [{_key(line) for line in (*page[:1], *page[-1:])} for page in pages if page]
-    counts = Counter(key for page_ends in ends for key in page_ends)
-    repeated = {key for key, count in counts.items() if len(ends) >= NUM_PAGES and count > len(ends) / 2}
+    ends = [{_PAGE_NUMBER.sub("0", line) for line in (*page[:1], *page[-1:])} for page in pages if page]
+    counts = Counter(line for page_ends in ends for line in page_ends)
+    repeated = {line for line, count in counts.items() if len(ends) >= NUM_PAGES and count > len(ends) / 2}
     lines: list[str] = []
     for page in pages:
-        first = 1 if page and _key(page[0]) in repeated else 0
-        last = len(page) - 1 if len(page) > first and _key(page[-1]) in repeated else len(page)
+        first = 1 if page and _PAGE_NUMBER.sub("0", page[0]) in repeated else 0
+        last = len(page) - 1 if len(page) > first and _PAGE_NUMBER.sub("0", page[-1]) in repeated else len(page)
         kept = page[first:last]
         # An empty line separates pages, unless a paragraph continues.
         lines += ["", *kept] if kept and not kept[0][:1].islower() else kept
@@ -249,10 +237,6 @@ def _lines(document: pypdfium2.PdfDocument, number: int) -> list[str]:
     except pypdfium2.PdfiumError:
         return []
     return [line.strip() for line in text_lines.splitlines()]
-
-
-def _key(line: str) -> str:
-    return re.sub(r"\d+|\b[ivxlc]+\b", "0", line)
 
 
 META_BYTES = 4096
@@ -348,12 +332,6 @@ _XHTML = re.compile(rb"<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
 _ALSO = {"text/rtf": RTF, "application/x-rtf": RTF, "application/x-pdf": PDF}
 
 
-def essence(declared: str | None) -> str | None:
-    """Return a MIME type in lower case, without parameters; None if it is missing."""
-    mime = re.split(r"[;,\s]", (declared or "").strip().lower(), maxsplit=1)[0]
-    return _ALSO.get(mime, mime) or None
-
-
 def mime_type(payload: bytes, declared: str | None) -> str:
     """Return the MIME type of a document; without a signature it is text, unless it contains binary data."""
     head = payload[: 2 * HEAD_BYTES]
@@ -374,11 +352,12 @@ def mime_type(payload: bytes, declared: str | None) -> str:
                 return mime  # of a container or image
     elif start.startswith(b"<?xml"):
         return XHTML if _XHTML.search(head) else "text/xml"
-    named = essence(declared)
+    named = re.split(r"[;,\s]", (declared or "").strip().lower(), maxsplit=1)[0]
+    named = _ALSO.get(named, named)
     if is_binary:
         return named if named and not named.startswith("text/") and named != XHTML else OCTETS
     # Text that is declared as a PDF is usually an error message of the server.
-    return TEXT if named is None or named in (PDF, RTF, DOC, DOCX, ODT, OCTETS) else named
+    return TEXT if named in ("", PDF, RTF, DOC, DOCX, ODT, OCTETS) else named
 
 
 _ESCAPED = re.compile(r"\\'([0-9a-fA-F]{2})")
@@ -415,7 +394,8 @@ def extract(payload: bytes, declared: str | None, settings: Extract) -> Extracte
         return NoText("short" if text else "empty", f"{len(text)} characters")
     if len(text) > settings.max_characters:
         return NoText("long", f"{len(text)} characters")
-    return ExtractedText(mime, text, extractor, title=repair_line(fields.get("title")), charset=charset)
+    title = " ".join(repair(fields.get("title") or "").split()) or None
+    return ExtractedText(mime, text, extractor, title=title, charset=charset)
 
 
 def read_office(payload: bytes, mime: str) -> dict[str, str | None] | NoText:
@@ -432,8 +412,3 @@ def read_office(payload: bytes, mime: str) -> dict[str, str | None] | NoText:
     if isinstance(title, str):  # in RTF with escapes, which kreuzberg does not decode
         title = _ESCAPED.sub(lambda match: bytes.fromhex(match[1]).decode("windows-1252", "replace"), title)
     return {"text": extracted.content, "title": title if isinstance(title, str) else None}
-
-
-def warm_up() -> None:
-    """Start the threads of kreuzberg, which take address space until the process ends."""
-    read_office(b"{\\rtf1 .}", "application/rtf")

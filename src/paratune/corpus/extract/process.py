@@ -125,18 +125,15 @@ class DocumentReader(AbstractContextManager["DocumentReader"]):
             self._process = None
 
 
+@dataclass(eq=False)
 class _Died(Exception):
     """The process ended without an answer."""
 
-    def __init__(self, refused: NoText, *, by_others: bool = False) -> None:
-        super().__init__(refused.reason)
-        self.refused = refused
-        self.by_others = by_others
+    refused: NoText
+    by_others: bool = False
 
 
 class _Process:
-    """One child process."""
-
     def __init__(self, settings: Extract) -> None:
         self.is_new = True
         """Whether it has read no document."""
@@ -154,16 +151,17 @@ class _Process:
                 pass_fds=[own.fileno()],
             )
         except OSError as error:
-            raise _not_started(f"the process cannot be started ({error}); fewer workers may help") from error
+            message = f"extract: the process cannot be started ({error}); fewer workers may help"
+            raise LaunchError(message, code="launch.not_started", key="extract") from error
         finally:
             own.close()
         try:
             with self._time_limit(START_S):
                 self._connection.recv_bytes(OTHER_BYTES)
         except (EOFError, OSError):
-            message = self._output_end()
+            message = f"extract: the process that reads documents does not start: {self._output_end() or 'no output'}"
             self.end()
-            raise _not_started(f"the process that reads documents does not start: {message or 'no output'}") from None
+            raise LaunchError(message, code="launch.not_started", key="extract") from None
 
     def request(self, payload: bytes, declared: str | None, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:
         """Send a document and return the answer, and whether the process needed much memory.
@@ -210,7 +208,6 @@ class _Process:
         self._output.close()
 
     def _death(self) -> _Died:
-        """Return the cause of death of the process."""
         code = self._process.wait()
         message = self._output_end()
         if self._was_late:
@@ -227,7 +224,3 @@ class _Process:
         self._output.seek(0, os.SEEK_END)
         self._output.seek(max(0, self._output.tell() - 300))
         return " ".join(self._output.read().decode("utf-8", "replace").split())
-
-
-def _not_started(problem: str) -> LaunchError:
-    return LaunchError(f"extract: {problem}", code="launch.not_started", key="extract")

@@ -53,7 +53,8 @@ class Journal(AbstractContextManager["Journal"]):
         # The operating system writes what this process has written, also when the process is killed.
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("CREATE TABLE IF NOT EXISTS results (position INTEGER PRIMARY KEY, head TEXT, payload BLOB)")
-        self._known = {position for (position,) in self._db.execute("SELECT position FROM results")}
+        self.known = {position for (position,) in self._db.execute("SELECT position FROM results")}
+        """Positions of the captures in the file."""
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -66,9 +67,6 @@ class Journal(AbstractContextManager["Journal"]):
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def __contains__(self, position: int) -> bool:
-        return position in self._known
-
     def add(self, position: int, result: dict[str, Any] | DroppedRow) -> None:
         """Store the result of a capture; it is kept when this returns, even if the process is killed then.
 
@@ -80,7 +78,7 @@ class Journal(AbstractContextManager["Journal"]):
         with self._usable(), self._lock:
             values = (position, json.dumps(row), payload)
             self._db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", values)
-            self._known.add(position)
+            self.known.add(position)
 
     def read(self, position: int) -> dict[str, Any] | DroppedRow:
         """Return the result of a capture."""
@@ -169,7 +167,7 @@ def fetch_shard(
             # Last in, first out: end waits, end threads, then close the journal.
             stack.callback(threads.shutdown, cancel_futures=True)
             for client in clients.values():
-                stack.callback(client.stop)
+                stack.push(client)
 
         def fetch_remote(
             position: int, row: Mapping[str, Any], source: Callable[[], Received | DroppedRow]
@@ -198,7 +196,7 @@ def fetch_shard(
                 problem = f"{row['filename'] or 'its file'} is not on this machine; set fetch.warcs, fetch.ranges or"
                 problem = problem if fetch.ranges is None else "the index has no file, offset or length; set"
                 return partial(DroppedRow, row["url"], "no way to it", f"{problem} fetch.replay")
-            if position in journal:
+            if position in journal.known:
                 return partial(journal.read, position)
             return threads.submit(fetch_remote, position, row, source).result
 

@@ -11,6 +11,7 @@ import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,9 +42,10 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[CaptureOrDropped]:
     """Yield the row of each line of an index, or a dropped row for an invalid line; `source` names the index."""
     header: list[str] | None = None
     columns: list[str] | None = None
+    unreadable = partial(DroppedRow, source, "unreadable line")
     for number, raw in enumerate(_raw_lines(file), start=1):
         if raw is None:
-            yield _unreadable(source, number, f"longer than {MAX_LINE_BYTES} bytes")
+            yield unreadable(f"line {number}: longer than {MAX_LINE_BYTES} bytes")
             continue
         try:
             line = raw.decode("utf-8")
@@ -65,11 +67,7 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[CaptureOrDropped]:
                     raise ValueError(f"{len(values)} fields, where the first line names {len(columns)}")
                 yield capture_row(dict(zip(map(str, columns), values, strict=True)), source)
         except ValueError as error:
-            yield _unreadable(source, number, f"{error}: {line[:200]}")
-
-
-def _unreadable(source: str, number: int, why: str) -> DroppedRow:
-    return DroppedRow(url=source, reason="unreadable line", detail=f"line {number}: {why}")
+            yield unreadable(f"line {number}: {error}: {line[:200]}")
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes | None]:
@@ -201,7 +199,7 @@ def read_records(path: Path) -> Iterator[CaptureOrDropped]:
             for record in records:
                 yield from _read_record(record, records, path.name)
                 records.read_to_end(record)
-                records.reader.readline.begin()
+                records.reader.readline.left = HEAD_BYTES
                 end = records.get_record_offset() + records.get_record_length()
                 num_records += 1
             # warcio raises no error for a file that is truncated in the headers of a record.
@@ -218,7 +216,7 @@ def read_records(path: Path) -> Iterator[CaptureOrDropped]:
 def open_archive(file: BinaryIO) -> Any:
     """Return warcio's iterator over the records of a file, without its log messages.
 
-    It raises a ValueError for headers of more than HEAD_BYTES since the last call of `reader.readline.begin()`.
+    It raises a ValueError for headers of more than `reader.readline.left` bytes: HEAD_BYTES at first.
 
     Raises:
         MissingDependency: warcio is not installed.
@@ -237,16 +235,12 @@ class _HeaderLines:
 
     def __init__(self, readline: Callable[[int], bytes]) -> None:
         self._readline = readline
-        self.begin()
-
-    def begin(self) -> None:
-        """Start the headers of another record."""
-        self._left = HEAD_BYTES
+        self.left = HEAD_BYTES
 
     def __call__(self, length: int | None = None) -> bytes:
-        line = self._readline(min(length or HEAD_BYTES, self._left + 1))
-        self._left -= len(line)
-        if self._left < 0:
+        line = self._readline(min(length or HEAD_BYTES, self.left + 1))
+        self.left -= len(line)
+        if self.left < 0:
             raise ValueError(f"headers of more than {HEAD_BYTES} bytes")
         return line
 
@@ -275,7 +269,12 @@ def _read_record(record: Any, records: Any, name: str) -> Iterator[CaptureOrDrop
         yield DroppedRow(url=url, reason="no date", detail=f"WARC-Date is {headers.get_header('WARC-Date')}")
         return
     http = record.http_headers if record.rec_type == "response" else None
-    digest = base32_digest(headers.get_header("WARC-Payload-Digest")) or _digest(record)
+    digest = base32_digest(headers.get_header("WARC-Payload-Digest"))
+    if not digest:
+        sha1 = hashlib.sha1(usedforsecurity=False)
+        while chunk := record.raw_stream.read(CHUNK_BYTES):
+            sha1.update(chunk)
+        digest = base64.b32encode(sha1.digest()).decode()
     records.read_to_end(record)
     if getattr(record.raw_stream, "limit", 0) > 0:
         yield DroppedRow(
@@ -293,13 +292,6 @@ def _read_record(record: Any, records: Any, name: str) -> Iterator[CaptureOrDrop
         filename=name,
         source=name,
     )
-
-
-def _digest(record: Any) -> str:
-    sha1 = hashlib.sha1(usedforsecurity=False)
-    while chunk := record.raw_stream.read(CHUNK_BYTES):
-        sha1.update(chunk)
-    return base64.b32encode(sha1.digest()).decode()
 
 
 def http_status(http: Any, rec_type: str) -> int | None:

@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlencode, urlsplit
@@ -83,7 +84,12 @@ def run_index(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     folder = Path(corpus.work) / FOLDER
     read_settings = {"mimes": corpus.index.mimes, "statuses": corpus.index.statuses, "format": FORMAT}
     work = partial(read_source, corpus.index, corpus.network)
-    identities = [_identity(source) for source in sources]
+    identities = [
+        ["server", *astuple(source)]
+        if isinstance(source, Query)
+        else [source.kind, source.member, *file_identity([source.path])]
+        for source in sources
+    ]
     read = Stage("read", folder / READ_FOLDER, INDEX_SCHEMA, work, read_settings, identities)
     settings = {**read_settings, "unique": corpus.index.unique, "rows_per_shard": corpus.rows_per_shard}
     # Reading takes the most time: it is kept if only settings of the merge have changed.
@@ -111,12 +117,6 @@ def _sources(index: Index) -> tuple[list[Source | Query], list[str]]:
         require_installed("warcio", extra="corpus")
     sources += [Source(path, "warc") for path in warcs]
     return [*sources, *(query for server in index.servers for query in server_queries(server))], ignored
-
-
-def _identity(source: Source | Query) -> list[Any]:
-    if isinstance(source, Query):
-        return ["server", *astuple(source)]
-    return [source.kind, source.member, *file_identity([source.path])]
 
 
 def read_source(index: Index, network: Network, source: Source | Query) -> Iterator[CaptureOrDropped]:
@@ -158,34 +158,31 @@ def _unwanted(
 
 def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:
     """Write shards of `rows` kept rows, with the first row of each digest if `unique`; return their number."""
-    num_kept, num_shards = 0, 0
-
-    def shard_of(capture: Any) -> int:
-        nonlocal num_kept
-        num_kept += not isinstance(capture, DroppedRow)
-        return max(0, num_kept - 1) // rows
-
-    captures = _captures(tables, repeated_rows(stage.folder, tables, "digest") if unique else iter(()))
-    for number, shard in groupby(captures, key=shard_of):
-        write_shard(stage.folder, number, stage.schema, shard)
+    num_shards = 0
+    captures = _captures(tables, repeated_rows(stage.folder, tables, "digest") if unique else iter(()), rows)
+    for number, shard in groupby(captures, key=itemgetter(0)):
+        write_shard(stage.folder, number, stage.schema, (capture for _, capture in shard))
         num_shards = number + 1
     if not num_shards:  # an empty index has one empty shard
         write_shard(stage.folder, 0, stage.schema, ())
     return max(1, num_shards)
 
 
-def _captures(tables: Sequence[Path], repeated: Iterator[tuple[int, int]]) -> Iterator[Any]:
-    """Yield the rows of tables, and `DroppedRow` for those whose places are in the sorted `repeated`."""
-    duplicate = next(repeated, None)
+def _captures(
+    tables: Sequence[Path], repeated: Iterator[tuple[int, int]], rows_per_shard: int
+) -> Iterator[tuple[int, Any]]:
+    """Yield shard and row of the rows of tables, with `DroppedRow` for those whose places are in sorted `repeated`."""
+    duplicate, num_kept = next(repeated, None), 0
     for number, path in enumerate(tables):
         with reading(path), pq.ParquetFile(path) as table:
             groups = map(table.read_row_group, range(table.num_row_groups))  # batches across groups take more memory
             for place, row in enumerate(row for group in groups for row in group.to_pylist()):
                 if (number, place) == duplicate:
-                    yield DroppedRow(row["url"], "duplicate", row["digest"])
+                    yield max(0, num_kept - 1) // rows_per_shard, DroppedRow(row["url"], "duplicate", row["digest"])
                     duplicate = next(repeated, None)
                 else:
-                    yield row
+                    yield num_kept // rows_per_shard, row
+                    num_kept += 1
 
 
 def server_queries(server: Server) -> list[Query]:
@@ -296,7 +293,15 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
         offset += len(items)
         num_seen = len(seen)
         for number, item in enumerate(items):
-            result = _result(item, query.name, offset - len(items) + number)
+            result: CaptureOrDropped
+            try:
+                if not isinstance(item, dict):
+                    raise ValueError("not an object")
+                result = capture_row(item, query.name)
+            except ValueError as error:
+                text = json.dumps(item, ensure_ascii=False)[:200]
+                detail = f"item {offset - len(items) + number}: {error}: {text}"
+                result = DroppedRow(url=query.name, reason="unreadable line", detail=detail)
             key = (result.url, result.timestamp if isinstance(result, CaptureRow) else result.detail)
             if key not in seen:
                 seen.add(key)
@@ -304,13 +309,3 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
         if len(seen) == num_seen:
             return
     raise query.error(f"no end after {MAX_PAGES} responses; use a shorter window")
-
-
-def _result(item: Any, source: str, number: int) -> CaptureOrDropped:
-    try:
-        if not isinstance(item, dict):
-            raise ValueError("not an object")
-        return capture_row(item, source)
-    except ValueError as error:
-        detail = f"item {number}: {error}: {json.dumps(item, ensure_ascii=False)[:200]}"
-        return DroppedRow(url=source, reason="unreadable line", detail=detail)

@@ -38,6 +38,8 @@ UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
 _UNKNOWN, _BEGIN, _END = range(3)
 _BITS = 21
 """Bits of a word's number; three of them fit in a 64-bit key."""
+_MASKS = [np.uint64((1 << (_BITS * num_words)) - 1) for num_words in range(3)]
+"""Bits of the last words of a key, by their number."""
 USUAL_DISCOUNTS = (0.5, 1.0, 1.5)
 """Discounts of n-grams with count 1, 2, and more, for texts that are too short to compute them (KenLM's lmplz)."""
 BATCH_SIZE = 100_000
@@ -131,15 +133,11 @@ def _adjusted(orders: list[_Order]) -> list[_Order]:
     adjusted = []
     for number, (lower, higher) in enumerate(pairwise(orders), start=1):
         counts = lower.counts.copy()
-        ends, num_before = np.unique(higher.keys & _mask(number), return_counts=True)
+        ends, num_before = np.unique(higher.keys & _MASKS[number], return_counts=True)
         counts[np.searchsorted(lower.keys, ends)] = num_before
         keep = lower.keys != _BEGIN if number == 1 else slice(None)
         adjusted.append(_Order(lower.keys[keep], counts[keep]))
     return [*adjusted, orders[-1]]
-
-
-def _mask(num_words: int) -> Any:
-    return np.uint64((1 << (_BITS * num_words)) - 1)
 
 
 def _discounts(counts: Any) -> list[float]:
@@ -174,7 +172,7 @@ def _levels(orders: list[_Order], discounts: list[list[float]], num_known: int, 
         starts = np.flatnonzero(np.diff(contexts, prepend=contexts[0] + np.uint64(1)))
         shares, weights = _interpolation(order.counts, discounts[number - 1], starts)
         below.weights[np.searchsorted(below.keys, contexts[starts])] = weights
-        lower = below.shares[np.searchsorted(below.keys, order.keys & _mask(number - 1))]
+        lower = below.shares[np.searchsorted(below.keys, order.keys & _MASKS[number - 1])]
         lengths = np.diff(starts, append=len(contexts))
         levels.append(_Level(order.keys, shares + np.repeat(weights, lengths) * lower, np.ones(len(order.keys))))
     return levels
@@ -203,7 +201,7 @@ def _write(path: Path, names: list[str], levels: list[_Level], num_left_out: int
         for number, level in enumerate(levels, start=1):
             file.write(f"\n\\{number}-grams:\n")
             logs = np.full(len(level.keys), _NO_WORD)
-            is_unknown = level.keys & _mask(1) == _UNKNOWN
+            is_unknown = level.keys & _MASKS[1] == _UNKNOWN
             probabilities = np.where(is_unknown, level.shares / num_left_out, level.shares)
             np.log10(probabilities, out=logs, where=probabilities > 0)
             weights = np.log10(level.weights)
@@ -220,16 +218,13 @@ def _write(path: Path, names: list[str], levels: list[_Level], num_left_out: int
 
 
 KEY = "sentences.clean.files"
+MODEL_FILE = "ngram-{}.arpa"
 NUM_HALVES = 2
 
 
 def corpus_half(document_id: str) -> int:
     """Return the half of the corpus of a document, 0 or 1, by the hash of its id."""
     return hashlib.sha256(document_id.encode()).digest()[0] % NUM_HALVES
-
-
-def model_file(number: int) -> str:
-    return f"ngram-{number}.arpa"
 
 
 def clean_text_files(settings: SentenceSettings) -> list[Path]:
@@ -240,12 +235,8 @@ def clean_text_files(settings: SentenceSettings) -> list[Path]:
     """
     files = find_files(settings.clean.files, KEY)
     for path in files:
-        next(_texts(path), None)
+        next(read_texts(path, ["text"], of_tables=True), None)
     return files
-
-
-def _texts(path: Path) -> Iterator[str]:
-    return read_texts(path, [] if path.name.removesuffix(".gz").endswith(".txt") else ["text"])
 
 
 def train_models(
@@ -267,7 +258,8 @@ def train_models(
     """
     vocabulary = settings.clean.vocabulary
     if files := clean_text_files(settings):
-        learnt = train(lambda: file_sentences(files, settings), folder / model_file(0), vocabulary=vocabulary)
+        path = folder / MODEL_FILE.format(0)
+        learnt = train(lambda: file_sentences(files, settings), path, vocabulary=vocabulary)
         if learnt is None:
             message = f"{KEY}: no sentence in {', '.join(map(str, files))} is usable for training"
             raise DataError(message, code="corpus.too_little_text", key=KEY)
@@ -275,7 +267,7 @@ def train_models(
     models = [
         train(
             partial(corpus_sentences, folder, split, repeated, settings.clean.max_words, half),
-            folder / model_file(half),
+            folder / MODEL_FILE.format(half),
             vocabulary=vocabulary,
         )
         for half in range(NUM_HALVES)
@@ -286,7 +278,7 @@ def train_models(
 def file_sentences(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list[str]]:
     """Yield the words of each different sentence in files."""
     num_words, seen = 0, set[bytes]()
-    for text in (text for path in files for text in _texts(path)):
+    for text in (text for path in files for text in read_texts(path, ["text"], of_tables=True)):
         for sentence in split_sentences(text):
             digest = hashlib.sha256(sentence.encode()).digest()[:16]
             if digest in seen or rejection_reason(sentence, settings) is not None:

@@ -28,16 +28,16 @@ from paratune.corpus.clean.run import output_folder
 from paratune.corpus.database import connection, parquet, repeated_rows
 from paratune.corpus.inputs import file_identity
 from paratune.corpus.sentences.ngram import (
+    MODEL_FILE,
     clean_text_files,
     corpus_half,
     load_ngram,
-    model_file,
     ngram_perplexity,
     train_models,
 )
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
 from paratune.corpus.settings import Corpus, SentenceSettings
-from paratune.corpus.shard import SENTENCE_SCHEMA, DroppedRow, dropped_file, read_rows, reading, text_columns, writing
+from paratune.corpus.shard import SENTENCE_SCHEMA, DroppedRow, part_file, read_rows, reading, text_columns, writing
 from paratune.corpus.stage import Stage, Workers, begin, is_finished, read_record, run_stage, stage_output, stage_tables
 from paratune.errors import coded
 from paratune.records import write_json
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 FOLDER = "5_sentences"
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER = "split", "repeated", "model", "scored"
-MODEL_FILE, PERPLEXITY_FILE, PAGE_FILE = "model.json", "perplexity.json", "perplexity.html"
+MODELS_FILE, PERPLEXITY_FILE, PAGE_FILE = "model.json", "perplexity.json", "perplexity.html"
 RULE = ("min_words", "max_words", "min_letters", "max_capitals", "whole")
 """Settings that the step `split` depends on."""
 SPLIT_SCHEMA = pa.schema(
@@ -145,7 +145,7 @@ def _models(
     fingerprint = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     if settings.scorer == "none":
         return (), fingerprint
-    path = folder / MODEL_FILE
+    path = folder / MODELS_FILE
     if not path.exists() or read_record(path, "fingerprint")["fingerprint"] != fingerprint:
         with writing("made", folder=folder):
             folder.mkdir(exist_ok=True)
@@ -157,7 +157,7 @@ def _models(
     if not learnt:
         message = "sentences: too few for an n-gram model, no perplexities; set training texts in sentences.clean.files"
         log.warning(message, extra=coded("corpus.no_perplexity"))
-    return tuple(str(folder / model_file(number)) for number in range(len(learnt))), fingerprint
+    return tuple(str(folder / MODEL_FILE.format(number)) for number in range(len(learnt))), fingerprint
 
 
 def score_shard(
@@ -184,7 +184,7 @@ def _finish_shard(folder: Path, max_perplexity: float | None, number: int) -> It
     """Yield the sentences of a shard, and drop repeated ones and those with a high perplexity."""
     split, scored = (stage_tables(folder / name)[number] for name in (SPLIT_FOLDER, SCORED_FOLDER))
     repeated = _repeated_in(folder, number)
-    dropped = read_sentences(folder / SPLIT_FOLDER / dropped_file(number))
+    dropped = read_sentences(folder / SPLIT_FOLDER / part_file(number, "dropped"))
     yield from (DroppedRow(row["url"], row["reason"], row["detail"], row["id"]) for row in dropped)
     perplexities = (row["perplexity"] for row in read_sentences(scored, ["perplexity"]))
     for place, row in enumerate(read_sentences(split)):

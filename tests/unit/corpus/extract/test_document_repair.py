@@ -6,7 +6,9 @@ from corpus_files import HEART
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from paratune.corpus.extract.document import _ENDS, CONFIG, repair, repair_line, without_mojibake
+from paratune.corpus.extract.document import _ENDS, CONFIG, extract, repair, without_mojibake
+from paratune.corpus.extract.process import ExtractedText
+from paratune.corpus.settings import Extract
 
 
 def test_mojibake_is_undone():
@@ -67,5 +69,8 @@ def test_lines_that_ftfy_is_not_asked_for_are_those_of_which_it_makes_nothing(pi
 
 
 def test_a_title_is_one_line():
-    assert repair_line(" Um\n\ttítulo ") == "Um título"
-    assert repair_line(" \n") is repair_line(None) is None
+    page = "<title>{}</title><p>Um parágrafo com palavras que chegam.</p>"
+    for title, expected in ((" Um\n\ttítulo ", "Um título"), (" \n", None)):
+        read = extract(page.format(title).encode(), "text/html", Extract(min_characters=1))
+        assert isinstance(read, ExtractedText)
+        assert read.title == expected
