@@ -81,7 +81,7 @@ def _targets(hf: Any, options: LoraOptions) -> list[str]:
         wanted = set(CHOICES.get(hf.config.model_type, ()))
     else:
         wanted = set(options.target_modules)
-    unknown = [name for name in sorted(wanted) if not any(_ends_in(layer, name) for layer in linear)]
+    unknown = [name for name in sorted(wanted) if not any(f".{layer}".endswith(f".{name}") for layer in linear)]
     if unknown or not wanted:
         names = sorted({layer.rpartition(".")[2] for layer in linear})
         why = (
@@ -94,11 +94,7 @@ def _targets(hf: Any, options: LoraOptions) -> list[str]:
             key="model.adapter.target_modules",
             value=options.target_modules,
         )
-    return [layer for layer in linear if any(_ends_in(layer, name) for name in wanted)]
-
-
-def _ends_in(layer: str, name: str) -> bool:
-    return layer == name or layer.endswith(f".{name}")
+    return [layer for layer in linear if any(f".{layer}".endswith(f".{name}") for name in wanted)]
 
 
 def _inject(config: Any, hf: Any) -> None:

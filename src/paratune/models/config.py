@@ -79,11 +79,10 @@ def override(config: Any, model: ModelOptions) -> None:
         # An encoder-decoder needs this option, but its configuration may lack the attribute.
         is_start = key == DECODER_START and getattr(config, "is_encoder_decoder", False)
         if not (is_start or hasattr(config, key)):
-            raise ConfigError(
-                f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}",
-                code="model.unknown_override",
-                key=f"model.overrides.{key}",
+            message = (
+                f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}"
             )
+            raise ConfigError(message, code="model.unknown_override", key=f"model.overrides.{key}")
         try:
             setattr(config, key, value)
         except Exception as error:  # transformers checks types
@@ -118,22 +117,18 @@ def _check_config(config: Any, name: str, source: str) -> None:
     admit(kernels, source, is_own=False)
     architectures = config.architectures or ()
     if not (isinstance(architectures, list | tuple) and all(isinstance(entry, str) for entry in architectures)):
-        raise ConfigError(
-            f"model.name: the config.json of {name} has architectures: {architectures!r}; it is a list of class names",
-            code="model.cannot_load",
-            key="model",
-            source=source,
+        message = (
+            f"model.name: the config.json of {name} has architectures: {architectures!r}; it is a list of class names"
         )
+        raise ConfigError(message, code="model.cannot_load", key="model", source=source)
     # Such a decoder would fail in the first forward pass.
     if lacks_decoder_start({"model_type": config.model_type, DECODER_START: getattr(config, DECODER_START, None)}):
-        raise ConfigError(
+        message = (
             f"model.name: the config.json of {name} ({config.model_type}) has no {DECODER_START}, the first token of "
             f"the decoder's input; set model.overrides: {{{DECODER_START}: 0}}, the padding token, with which the "
-            "published models of this type were trained",
-            code="model.decoder_start",
-            key="model.overrides",
-            name=name,
+            "published models of this type were trained"
         )
+        raise ConfigError(message, code="model.decoder_start", key="model.overrides", name=name)
 
 
 def _kernels(config: Any) -> Iterator[str]:
@@ -148,13 +143,11 @@ def _kernels(config: Any) -> Iterator[str]:
 def require_pooling(config: Any, name: str) -> None:
     """Raise a ConfigError for a head that reads the last position of a row: batches are padded on the right."""
     if getattr(config, "summary_type", None) == "last":
-        raise ConfigError(
+        message = (
             f"model.name: the head of {name} ({config.model_type}) reads the last position of a row, which is padding "
-            "in all rows but the longest; set model.overrides: {summary_type: first}, or use another model",
-            code="model.pooling",
-            key="model.name",
-            name=name,
+            "in all rows but the longest; set model.overrides: {summary_type: first}, or use another model"
         )
+        raise ConfigError(message, code="model.pooling", key="model.name", name=name)
 
 
 def _check_kept(config: Any, kept: Sequence[int], name: str) -> None:
@@ -166,19 +159,11 @@ def _check_kept(config: Any, kept: Sequence[int], name: str) -> None:
     different = next((key for key in _DIFFERENT_LAYERS if getattr(config, key, None) is not None), None)
     if config.is_encoder_decoder or not isinstance(count, int) or different is not None:
         reason = "has layers that differ or are shared" + (f" ({different})" if different else "")
-        raise ConfigError(
-            f"model.keep_layers: {name} ({config.model_type}) {reason}; remove the option",
-            code="model.keep_layers",
-            key="model.keep_layers",
-            name=name,
-        )
+        message = f"model.keep_layers: {name} ({config.model_type}) {reason}; remove the option"
+        raise ConfigError(message, code="model.keep_layers", key="model.keep_layers", name=name)
     if max(kept) >= count:
-        raise ConfigError(
-            f"model.keep_layers: {name} has {count} layers, 0 to {count - 1}, and no layer {max(kept)}",
-            code="model.no_blocks",
-            key="model.keep_layers",
-            value=max(kept),
-        )
+        message = f"model.keep_layers: {name} has {count} layers, 0 to {count - 1}, and no layer {max(kept)}"
+        raise ConfigError(message, code="model.no_blocks", key="model.keep_layers", value=max(kept))
 
 
 def token_limit(config: Config, tokenizer: Any) -> int:
@@ -191,30 +176,23 @@ def token_limit(config: Config, tokenizer: Any) -> int:
     limit, most = max_positions(model_config, tokenizer), most_tokens(model_config, tokenizer)
     configured = config.data.max_length
     if configured is not None and most is not None and configured > most:
-        raise ConfigError(
+        message = (
             f"data.max_length: {configured} is more than the {most} positions of {config.model.name}; "
-            f"set at most {most}",
-            code="model.max_length",
-            key="data.max_length",
-            value=configured,
-            name=config.model.name,
+            f"set at most {most}"
+        )
+        raise ConfigError(
+            message, code="model.max_length", key="data.max_length", value=configured, name=config.model.name
         )
     if configured is None and limit is None:
-        raise ConfigError(
-            f"data.max_length: {config.model.name} has no limit; set one, such as 512",
-            code="model.max_length",
-            key="data.max_length",
-            name=config.model.name,
-        )
+        message = f"data.max_length: {config.model.name} has no limit; set one, such as 512"
+        raise ConfigError(message, code="model.max_length", key="data.max_length", name=config.model.name)
     if configured is None and limit is not None and most is not None and limit <= most // 2:
-        log.warning(
+        text = (
             "texts are truncated to %d tokens, the model_max_length of the tokenizer of %s (tokenizer_config.json); "
-            "the model has %d positions: set data.max_length, up to this number",
-            limit,
-            config.model.tokenizer or config.model.name,
-            most,
-            extra=coded("tokenizer.max_length_small", value=limit, most=most),
+            "the model has %d positions: set data.max_length, up to this number"
         )
+        extra = coded("tokenizer.max_length_small", value=limit, most=most)
+        log.warning(text, limit, config.model.tokenizer or config.model.name, most, extra=extra)
     return configured or limit or 0
 
 

@@ -45,17 +45,14 @@ def distilled(objective: Objective, distil: Distil, task_kind: str) -> Objective
     is_divergence = distance_of(distil, task_kind) == "kl"
     temperature, weight = distil.temperature or DEFAULT_TEMPERATURE, distil.weight
 
-    def distances(outputs: Tensor, teacher: Tensor) -> Tensor:
-        if not is_divergence:
-            return (outputs - teacher).square().mean(dim=-1)
-        # T^2 KL(teacher || student), where the teacher has probabilities at temperature T.
-        log_student_BC = functional.log_softmax(outputs / temperature, dim=-1)
-        return temperature**2 * functional.kl_div(log_student_BC, teacher, reduction="none").sum(dim=-1)
-
     def row_losses(outputs: Tensor, batch: Batch) -> Tensor:
         if batch.teacher is None:
             return objective.row_losses(outputs, batch)
-        distance_B = distances(outputs, batch.teacher.to(outputs.dtype))
+        teacher_BC = batch.teacher.to(outputs.dtype)
+        distance_B = (outputs - teacher_BC).square().mean(dim=-1)
+        if is_divergence:  # T^2 KL(teacher || student), where the teacher has probabilities at temperature T
+            log_student_BC = functional.log_softmax(outputs / temperature, dim=-1)
+            distance_B = temperature**2 * functional.kl_div(log_student_BC, teacher_BC, reduction="none").sum(dim=-1)
         return distance_B if weight == 1 else (1 - weight) * objective.row_losses(outputs, batch) + weight * distance_B
 
     return replace(objective, row_losses=row_losses)

@@ -61,22 +61,16 @@ def _pooled(model_output: Any, batch: Batch, *, pooling: Literal["mean", "cls"])
     """Return the vectors of texts, (Q, D), from the hidden states of the encoder.
 
     Those of a packed batch are pooled already, by `task_model.read_packed`.
+
+    Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019, section 3 (the MEAN and CLS strategies).
     """
     hidden: Tensor = model_output.last_hidden_state
     if batch.is_packed or pooling == "cls":
         return hidden[:, 0].clone()  # a copy, because FSDP warns of views
-    return hidden.mean(dim=1) if batch.attention_mask is None else mean_of_tokens(hidden, batch.attention_mask)
-
-
-def mean_of_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over the tokens of each text, (Q, D), in the dtype of `hidden`, (Q, S, D).
-
-    `mask` is (Q, S), 1 for tokens and 0 for padding.
-
-    Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019, section 3 (the MEAN strategy).
-    """
+    if batch.attention_mask is None:
+        return hidden.mean(dim=1)
     wide = at_least_float32(hidden)
-    weights = mask.to(wide.dtype).unsqueeze(-1)
+    weights = batch.attention_mask.to(wide.dtype).unsqueeze(-1)
     return ((wide * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).to(hidden.dtype)
 
 

@@ -94,10 +94,15 @@ def count_work(model: TaskModel) -> ModelWork:
         raise ValueError("some matrix products grow neither with tokens nor with pairs of tokens")
     if tokens <= samples:
         raise ValueError("the operations do not grow with the length of samples")
+    # Layers have the same width, and share the operations of pairs. Here each computes all pairs, but only those within
+    # its window count.
+    layers = [module for module in model.hf.modules() if hasattr(module, "is_causal")]
+    windows = Counter(getattr(layer, "sliding_window", None) for layer in layers) or Counter({None: 1})
+    all_pairs = pairs // (num_samples * length**2)
     return ModelWork(
         per_sample=samples // num_samples,
         per_token=tokens // (num_samples * length),
-        per_pair=_by_window(model, pairs // (num_samples * length**2)),
+        per_pair={window: all_pairs * number // windows.total() for window, number in windows.items()},
         per_label=labels // num_labels,
     )
 
@@ -136,14 +141,3 @@ def _power(value: int, prime: int) -> int:
     while value and value % prime == 0:
         value, power = value // prime, power + 1
     return power
-
-
-def _by_window(model: TaskModel, per_pair: int) -> dict[int | None, int]:
-    """Divide the operations of pairs among layers by their windows; all layers have the same width.
-
-    On the meta device each layer computes all pairs, but only the pairs within its window count.
-    """
-    layers = [module for module in model.hf.modules() if hasattr(module, "is_causal")]
-    windows = Counter(getattr(layer, "sliding_window", None) for layer in layers) or Counter({None: 1})
-    total = sum(windows.values())
-    return {window: per_pair * number // total for window, number in windows.items()}

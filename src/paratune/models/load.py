@@ -38,7 +38,7 @@ from paratune.models.locate import (
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
-from paratune.models.task_model import TaskModel, find_blocks, in_body, is_pooler
+from paratune.models.task_model import TaskModel, find_blocks, in_body, is_pooler, output_layers
 from paratune.precision import Precision
 from paratune.records.own import read_task_file
 
@@ -109,7 +109,13 @@ def load_model(
     if head.names and not head_must_exist and not model.from_scratch:
         order = order_rows(hf, saved, head.names, new, is_ordinal=task_kind == "ordinal")
     if model.keep_layers is not None:
-        _keep_layers(hf, model.keep_layers)
+        blocks = find_blocks(hf)
+        for module in hf.modules():
+            if isinstance(module, nn.ModuleList) and list(module) == blocks:
+                layers = [module[number] for number in model.keep_layers]
+                del module[:]
+                module.extend(layers)
+        hf.config.num_hidden_layers = len(model.keep_layers)
     if model.adapter is not None:
         add_adapter(hf, model.adapter, new_weights=new, seed=seed)
     hf = hf.to(precision.param_dtype)
@@ -156,7 +162,7 @@ def _build(
             revision=base.revision,
             trust_remote_code=runs_code(model, base.name),
             use_safetensors=True,
-            ignore_mismatched_sizes=True,  # for a head with other labels; `_check_body` refuses all other new weights
+            ignore_mismatched_sizes=True,  # for a head with other labels; `_check_loaded` refuses all other new weights
             output_loading_info=True,
             dtype=torch.float32,
             adapter_kwargs=dict(options),  # with PEFT installed, transformers also looks for an adapter on the hub
@@ -172,28 +178,8 @@ def _build(
         set_initial_values(hf, new, seed)
     if folder is not None:
         new = tuple(sorted(set(new) - load_adapter(hf, folder)))
-    _check_body(hf, new, model.name)
-    if head_must_exist and not model.trust_remote_code:
-        _check_class(hf, auto_class, model.name)
-    if new and head_must_exist:
-        raise ConfigError(
-            f"model: {model.name} was not trained for this task: it has no weights for {', '.join(new)}",
-            code="model.weights_missing",
-            key="model",
-            name=model.name,
-        )
+    _check_loaded(hf, new, auto_class, model, head_must_exist=head_must_exist)
     return hf, new
-
-
-def _keep_layers(hf: Any, kept: Sequence[int]) -> None:
-    """Remove all layers but those of these numbers, from a model and from its configuration."""
-    blocks = find_blocks(hf)
-    for module in hf.modules():
-        if isinstance(module, nn.ModuleList) and list(module) == blocks:
-            layers = [module[number] for number in kept]
-            del module[:]
-            module.extend(layers)
-    hf.config.num_hidden_layers = len(kept)
 
 
 def encoder_options(auto_class: str, config: Any) -> dict[str, bool]:
@@ -206,24 +192,6 @@ def encoder_options(auto_class: str, config: Any) -> dict[str, bool]:
     first = classes[0] if isinstance(classes, tuple) else classes
     takes = first is not None and "add_pooling_layer" in inspect.signature(first.__init__).parameters
     return {"add_pooling_layer": False} if takes else {}
-
-
-def _check_class(hf: Any, auto_class: str, name: str) -> None:
-    """Check that a trained model is not loaded by another class than that of the code in its folder.
-
-    Raises:
-        ConfigError: transformers has another class for this type of model, with which outputs would differ.
-    """
-    wanted, loaded = (getattr(hf.config, "architectures", None) or [None])[0], type(hf).__name__
-    if auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded):
-        raise ConfigError(
-            f"model: {name} was saved by its own class {wanted}, and without its code transformers loads {loaded}, "
-            "whose outputs differ; add --run-code (in Python: run_code=True) if you trust its code",
-            code="model.own_class",
-            key="model",
-            name=name,
-            value=wanted,
-        )
 
 
 def _import_class_of(config: Any) -> None:
@@ -245,27 +213,36 @@ def log_new_weights(model: TaskModel, name: str) -> None:
         level, text = model.head_order
         log.log(level, "the head of %s is kept: %s", name, text, extra=coded("model.head_labels", name=name))
     if pooler := [key for key in model.new_weights if is_pooler(model.hf, key)]:
-        log.warning(
-            "the pooler of %s is new, too: %s; it must be trained",
-            name,
-            ", ".join(pooler),
-            extra=coded("model.new_pooler", name=name),
-        )
+        extra = coded("model.new_pooler", name=name)
+        log.warning("the pooler of %s is new, too: %s; it must be trained", name, ", ".join(pooler), extra=extra)
 
 
-def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
-    """Raise a ConfigError where weights of the encoder are missing, which transformers replaces by random weights."""
-    order = {key: number for number, key in enumerate(hf.state_dict())}
+def _check_loaded(hf: Any, new: Sequence[str], auto_class: str, model: ModelOptions, *, head_must_exist: bool) -> None:
+    """Raise a ConfigError where weights of the encoder are missing, which transformers replaces by random weights.
+
+    With `head_must_exist`, also where weights of the head are missing, and where the code in the folder has another
+    class than transformers for this type of model, and may not run: outputs would differ.
+    """
+    name, order = model.name, {key: number for number, key in enumerate(hf.state_dict())}
     random = [key for key in new if in_body(hf, key) and not is_pooler(hf, key)]
     if random:
         random.sort(key=lambda key: order.get(key, len(order)))
-        raise ConfigError(
+        message = (
             f"model.name: {name} has no weights that fit {listing(random, 3)}: its config.json and "
-            "model.overrides describe another model; set model.from_scratch: true to train new weights",
-            code="model.weights_missing",
-            key="model.name",
-            name=name,
+            "model.overrides describe another model; set model.from_scratch: true to train new weights"
         )
+        raise ConfigError(message, code="model.weights_missing", key="model.name", name=name)
+    wanted, loaded = (getattr(hf.config, "architectures", None) or [None])[0], type(hf).__name__
+    has_own_class = auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded)
+    if head_must_exist and not model.trust_remote_code and has_own_class:
+        message = (
+            f"model: {name} was saved by its own class {wanted}, and without its code transformers loads {loaded}, "
+            "whose outputs differ; add --run-code (in Python: run_code=True) if you trust its code"
+        )
+        raise ConfigError(message, code="model.own_class", key="model", name=name, value=wanted)
+    if head_must_exist and new:
+        message = f"model: {name} was not trained for this task: it has no weights for {', '.join(new)}"
+        raise ConfigError(message, code="model.weights_missing", key="model", name=name)
 
 
 def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:
@@ -278,12 +255,8 @@ def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:
             if model.tokenizer is not None:
                 advice = "remove model.overrides.vocab_size: the size of model.tokenizer is used"
         has = f"{num_ids} tokens" if num_ids == len(tokenizer) else f"token ids up to {num_ids - 1}"
-        raise ConfigError(
-            f"model.name: {model.name} has {size} embeddings and its tokenizer {has}; {advice}",
-            code="model.vocabulary",
-            key="model.name",
-            name=model.name,
-        )
+        message = f"model.name: {model.name} has {size} embeddings and its tokenizer {has}; {advice}"
+        raise ConfigError(message, code="model.vocabulary", key="model.name", name=model.name)
 
 
 def require_weights(model: ModelOptions) -> None:
@@ -333,15 +306,19 @@ def order_rows(
         new: Names of the weights that were not loaded.
         is_ordinal: Whether an output stands for all labels above one, which are others in another order.
     """
-    layer = _output_layer(hf, len(names))
+    # Rows of the code of others are not reordered: its last layer may not be that of the logits.
+    layers = output_layers(hf, len(names)) if type(hf).__module__.startswith("transformers.") else []
+    layer = layers[-1][1] if layers else None
     is_new = layer is not None and any(p is layer.weight for name, p in hf.named_parameters() if name in new)
     if list(saved) == list(names) or is_new or (layer is None and new):  # own code: a part of its head is new
         return None
     given, wanted = listing(saved, 4), listing(names, 4)
-    key = str if set(saved) == set(names) else _key
-    places = {key(name): row for row, name in enumerate(saved)}
-    is_same_set = len(names) == len(places) == len(places.keys() & set(map(key, names)))
-    order = [places[key(name)] for name in names] if is_same_set else []
+    wanted_keys, saved_keys = list(names), list(saved)
+    if set(saved) != set(names):
+        wanted_keys, saved_keys = ([label.strip().casefold() for label in labels] for labels in (names, saved))
+    places = {key: row for row, key in enumerate(saved_keys)}
+    is_same_set = len(names) == len(places) == len(places.keys() & set(wanted_keys))
+    order = [places[key] for key in wanted_keys] if is_same_set else []
     if not is_same_set or (is_ordinal and order != sorted(order)):
         if list(saved) == [f"LABEL_{number}" for number in range(len(saved))]:
             return logging.INFO, f"its labels are unknown, and its outputs now stand for {wanted}"
@@ -355,23 +332,3 @@ def order_rows(
         for parameter in layer.parameters():
             parameter.copy_(parameter[order])
     return logging.INFO, f"its rows for {given} are put in the order of task.labels: {wanted}"
-
-
-def _key(label: str) -> str:
-    return label.strip().casefold()
-
-
-def _output_layer(hf: Any, num_outputs: int) -> nn.Linear | None:
-    """Return the last linear layer with this number of outputs outside of the encoder; None in code of others.
-
-    In all classes of transformers it is the layer of the logits: layers of the same size come before it.
-    """
-    if not type(hf).__module__.startswith("transformers."):
-        return None
-    encoder = {id(module) for module in hf.base_model.modules()}
-    layers = [
-        module
-        for module in hf.modules()
-        if isinstance(module, nn.Linear) and module.out_features == num_outputs and id(module) not in encoder
-    ]
-    return layers[-1] if layers else None

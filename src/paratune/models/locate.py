@@ -58,14 +58,12 @@ def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callab
 
     path = folder / "model.safetensors"
     if not (path.is_file() and (folder / TASK_FILE).is_file()):
-        raise CheckpointError(
-            f"{folder} does not have all weights in one file", code="checkpoint.unreadable", folder=folder
-        )
+        message = f"{folder} does not have all weights in one file"
+        raise CheckpointError(message, code="checkpoint.unreadable", folder=folder)
     record = read_json(folder / TASK_FILE)
     if not isinstance(record, dict) or record.get("kept_step") != step:
-        raise CheckpointError(
-            f"{folder} is not from step {step}", code="checkpoint.unreadable", folder=folder, step=step
-        )
+        message = f"{folder} is not from step {step}"
+        raise CheckpointError(message, code="checkpoint.unreadable", folder=folder, step=step)
     check_files(folder)
     file: Any = safe_open(path, framework="pt")
     keys = {name: name.removeprefix("model/").removeprefix("hf.") for name in names}
@@ -81,12 +79,11 @@ def check_files(folder: Path) -> None:
         CheckpointError: Files are missing or changed; the message names all of them.
     """
     if problems := file_problems(folder):
-        raise CheckpointError(
+        message = (
             f"{folder} has changed since it was saved: {'; '.join(map(' '.join, problems))}. Copy the folder again, "
-            f"or train again. If you changed a file on purpose, delete its entry under `files` in {folder / TASK_FILE}",
-            code="model.changed",
-            folder=folder,
+            f"or train again. If you changed a file on purpose, delete its entry under `files` in {folder / TASK_FILE}"
         )
+        raise CheckpointError(message, code="model.changed", folder=folder)
 
 
 def file_problems(folder: Path) -> list[tuple[str, str]]:
@@ -97,10 +94,8 @@ def file_problems(folder: Path) -> list[tuple[str, str]]:
     """
     expected = read_task_file(folder).get("files", {})
     if not isinstance(expected, dict) or not all(isinstance(item, dict) for item in expected.values()):
-        raise CheckpointError(
-            f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes",
-            code="run.damaged",
-        )
+        message = f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes"
+        raise CheckpointError(message, code="run.damaged")
     problems = ((name, _problem(folder / name, about)) for name, about in expected.items())
     return [(name, problem) for name, problem in problems if problem is not None]
 
@@ -134,12 +129,8 @@ def locate(name: str) -> str:
             )
         return str(Path(spec.origin).parent / "model")
     if name.startswith("<") and name.endswith(">"):
-        raise ConfigError(
-            f"model.name: {name} is a placeholder; replace it with a Hugging Face model folder or a hub name",
-            code="config.placeholder",
-            key="model.name",
-            name=name,
-        )
+        message = f"model.name: {name} is a placeholder; replace it with a Hugging Face model folder or a hub name"
+        raise ConfigError(message, code="config.placeholder", key="model.name", name=name)
     path, is_demo = Path(name).expanduser(), name.startswith("demo:")
     try:
         is_folder, exists = path.is_dir(), path.exists() or "\0" in name
@@ -164,13 +155,11 @@ def teacher_folder(name: str) -> Path:
     """
     path = Path(name).expanduser()
     if not path.is_dir():
-        raise ConfigError(
+        message = (
             f"distil.teacher: {name} is not a folder; name the folder of a finished run, or a model folder; download a "
-            "model of the hub first",
-            code="distil.no_teacher",
-            key="distil.teacher",
-            value=name,
+            "model of the hub first"
         )
+        raise ConfigError(message, code="distil.no_teacher", key="distil.teacher", value=name)
     return run_model_folder(path)
 
 
@@ -191,10 +180,9 @@ def run_model_folder(path: Path) -> Path:
             "probe": "is a probe, which has no saved model: train the whole run",
             "form": "is a form of a run without a model of its own: give the run, or a smaller form",
         }.get(str(kind), "is a run without a model: it is not finished; continue it with --resume")
+        message = f"{path} {problem}"
         raise CheckpointError(
-            f"{path} {problem}",
-            code="baseline.no_model" if kind == "baseline" else "run.not_finished",
-            target=str(path),
+            message, code="baseline.no_model" if kind == "baseline" else "run.not_finished", target=str(path)
         )
     return folder
 
@@ -212,11 +200,8 @@ def adapter_base(folder: Path) -> str | None:
         own.get("base_model_name_or_path") if isinstance(own, dict) else None
     )
     if not isinstance(base, str):
-        raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)",
-            code="model.adapter_unfit",
-            folder=folder,
-        )
+        message = f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)"
+        raise CheckpointError(message, code="model.adapter_unfit", folder=folder)
     return base
 
 
@@ -228,13 +213,11 @@ def base_model_name(name: str) -> str:
     """
     folder = Path(locate(name))
     if adapter_base(folder) is not None:
-        raise ConfigError(
+        message = (
             f"model.adapter.save: adapter needs a base model, and model.name: {name} is an adapter folder; set "
-            "model.adapter.save: merged, or name the base model",
-            code="model.adapter_base",
-            key="model.adapter.save",
-            name=name,
+            "model.adapter.save: merged, or name the base model"
         )
+        raise ConfigError(message, code="model.adapter_base", key="model.adapter.save", name=name)
     return str(folder.absolute()) if folder.is_dir() else name
 
 
@@ -269,26 +252,19 @@ def runs_code(model: ModelOptions, name: str) -> bool:
 def refuse_revision(key: str, revision: str | None, source: str) -> None:
     """Raise a ConfigError for the revision of a local folder, which would have no effect."""
     if revision is not None and Path(source).is_dir():
-        raise ConfigError(
+        message = (
             f"{key}: {revision} has no effect on {source}, which is a local folder; remove it, or name a model of the "
-            "hub",
-            code="config.no_effect",
-            key=key,
-            revision=revision,
-            source=source,
+            "hub"
         )
+        raise ConfigError(message, code="config.no_effect", key=key, revision=revision, source=source)
 
 
 def require_files(source: str, names: Sequence[str], advice: str) -> None:
     """Raise a ConfigError where a folder has none of these files; names of the hub pass."""
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in names):
-        raise ConfigError(
-            f"model: {source} has none of {', '.join(names)}; it has {file_names(folder)}; {advice}",
-            code="model.files_missing",
-            key="model",
-            source=source,
-        )
+        message = f"model: {source} has none of {', '.join(names)}; it has {file_names(folder)}; {advice}"
+        raise ConfigError(message, code="model.files_missing", key="model", source=source)
 
 
 def hub_options(source: str) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _cross_entropy(
     outputs: Tensor, batch: Batch, *, class_weights: tuple[float, ...] | None = None, label_smoothing: float = 0.0
 ) -> Tensor:
     assert batch.labels is not None
-    weights_C = None if class_weights is None else _on_device(class_weights, outputs)
+    weights_C = None if class_weights is None else _constant(class_weights, outputs.dtype, outputs.device)
     return functional.cross_entropy(
         outputs, batch.labels, weight=weights_C, reduction="none", label_smoothing=label_smoothing
     )
@@ -133,11 +133,9 @@ def _focal(outputs: Tensor, batch: Batch, *, class_weights: tuple[float, ...] | 
     # Not below epsilon: the gradient of a power below 1 is infinite at 0.
     error_B = -torch.expm1(-losses_B)
     losses_B = error_B.clamp_min(torch.finfo(outputs.dtype).eps).pow(gamma) * losses_B
-    return losses_B if class_weights is None else losses_B * _on_device(class_weights, outputs)[batch.labels]
-
-
-def _on_device(values: tuple[float, ...], like: Tensor) -> Tensor:
-    return _constant(values, like.dtype, like.device)
+    if class_weights is not None:
+        losses_B = losses_B * _constant(class_weights, outputs.dtype, outputs.device)[batch.labels]
+    return losses_B
 
 
 @lru_cache(maxsize=8)
@@ -263,10 +261,15 @@ def _by_row(values: Tensor, batch: Batch) -> Tensor:
 
     The values are copied into (B, S) and summed there, and not by `index_add`, which adds in no fixed order on a GPU.
     """
-    rows, places_M = len(batch.row_weight), _places(batch)
-    slots_M = places_M if batch.slots is None else batch.slots[places_M]
-    length = batch.input_ids.shape[1] if batch.slots is None else batch.max_seqlen
+    rows, (slots_M, length) = len(batch.row_weight), _slots(batch)
     return values.new_zeros(rows * length).index_copy(0, slots_M, values).view(rows, length).sum(dim=1)
+
+
+def _slots(batch: Batch) -> tuple[Tensor, int]:
+    """Return the positions of labelled tokens, (M,), among those of padded rows, (B, S), and S."""
+    if batch.slots is None:
+        return _places(batch), batch.input_ids.shape[1]
+    return batch.slots[_places(batch)], batch.max_seqlen
 
 
 def _word_outputs(outputs: Tensor, batch: Batch, num_guesses: int) -> Tensor:
@@ -299,10 +302,8 @@ def _tag_outputs(outputs: Tensor, batch: Batch) -> Tensor:
     -1 at other tokens; NaN where a logit is NaN.
     """
     tags_M = outputs.argmax(dim=-1).float().where(~outputs.isnan().any(dim=-1), torch.nan)
-    places_M = _places(batch)
-    slots_M = places_M if batch.slots is None else batch.slots[places_M]
-    rows, length = len(batch.row_weight), batch.input_ids.shape[1] if batch.slots is None else batch.max_seqlen
-    targets_M = slots_M // length * batch.row_size + slots_M % length
+    slots_M, length = _slots(batch)
+    rows, targets_M = len(batch.row_weight), slots_M // length * batch.row_size + slots_M % length
     tags = tags_M.new_full((rows * batch.row_size,), -1)
     return tags.index_copy(0, targets_M, tags_M).view(rows, batch.row_size)
 

@@ -18,10 +18,29 @@ class OnnxModel(nn.Module):
     """Has the outputs of the exported model, but no weights and no gradients."""
 
     def __init__(self, folder: Path, config: Any) -> None:
-        """Open `ONNX_FILE` of a folder, with the configuration of the exported model; errors as in `open_session`."""
+        """Open `ONNX_FILE` of a folder on the CPU, with the threads of torch.
+
+        Args:
+            config: Configuration of the exported model.
+
+        Raises:
+            CheckpointError: The file cannot be read.
+            MissingDependency: onnxruntime is not installed.
+        """
         super().__init__()
-        self.config = config
-        self._session = open_session(folder / ONNX_FILE)
+        self.config, path = config, folder / ONNX_FILE
+        onnxruntime = require("onnxruntime", extra="serve")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # errors
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its classes have no common base class
+            message = (
+                f"{path} cannot be read by onnxruntime {onnxruntime.__version__}: {error}; copy the folder again, or "
+                "install the version that its quantized.json names"
+            )
+            raise CheckpointError(message, code="model.onnx_unreadable", path=path) from error
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         self._outputs = [entry.name for entry in self._session.get_outputs()]
 
@@ -35,25 +54,3 @@ class OnnxModel(nn.Module):
         arrays = self._session.run(self._outputs, {name: given[name].numpy() for name in self._inputs})
         outputs = zip(self._outputs, arrays, strict=True)
         return SimpleNamespace(**{name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in outputs})
-
-
-def open_session(path: Path) -> Any:
-    """Return an `onnxruntime.InferenceSession` on the CPU with the threads of torch.
-
-    Raises:
-        CheckpointError: The file cannot be read.
-        MissingDependency: onnxruntime is not installed.
-    """
-    onnxruntime = require("onnxruntime", extra="serve")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its classes have no common base class
-        raise CheckpointError(
-            f"{path} cannot be read by onnxruntime {onnxruntime.__version__}: {error}; copy the folder again, or "
-            "install the version that its quantized.json names",
-            code="model.onnx_unreadable",
-            path=path,
-        ) from error

@@ -72,21 +72,17 @@ def _checked_class(name: str, config: Any) -> Any:
 
     own = import_callable(name, CLASS_KEY)
     if not (isinstance(own, type) and issubclass(own, PreTrainedModel)):
-        raise ConfigError(
-            f"{CLASS_KEY}: {name} is {_described(own)}; name a class that inherits from transformers' PreTrainedModel",
-            code="model.class_unfit",
-            key=CLASS_KEY,
-            value=name,
+        message = (
+            f"{CLASS_KEY}: {name} is {_described(own)}; name a class that inherits from transformers' PreTrainedModel"
         )
+        raise ConfigError(message, code="model.class_unfit", key=CLASS_KEY, value=name)
     needed = getattr(own, "config_class", None)
     if needed is not None and not isinstance(config, needed):
-        raise ConfigError(
+        message = (
             f"{CLASS_KEY}: {name} is for models with a {needed.__name__}, and model.name has a "
-            f"{type(config).__name__}; name another model or another class",
-            code="model.class_unfit",
-            key=CLASS_KEY,
-            value=name,
+            f"{type(config).__name__}; name another model or another class"
         )
+        raise ConfigError(message, code="model.class_unfit", key=CLASS_KEY, value=name)
     return own
 
 
@@ -100,19 +96,15 @@ def _encoder_class(config: Any, model: ModelOptions) -> Any:
 
     mapping: Any = AutoModelForTokenClassification._model_mapping
     if type(config) not in mapping:
-        raise ConfigError(
+        message = (
             f"{_KEY}: transformers has no encoder with hidden states of all tokens for {config.model_type} (no class "
-            f"for token classification), the type of {model.name}; name another model, or use model.class",
-            code="model.class_unfit",
-            key=_KEY,
-            value=config.model_type,
+            f"for token classification), the type of {model.name}; name another model, or use model.class"
         )
+        raise ConfigError(message, code="model.class_unfit", key=_KEY, value=config.model_type)
     return mapping[type(config)]
 
 
 def _class_with_head(base: Any, own: OwnCode) -> Any:
-    """Return a class of models with the encoder of `base` and an own head."""
-
     class ModelWithOwnHead(base):  # type: ignore[misc]
         """An encoder of transformers with a head of `model.head`."""
 

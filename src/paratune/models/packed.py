@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -72,21 +72,16 @@ def choose_batch_layout(
     if traits.equal_shapes:
         reason = f"strategy.kind: {traits.kind} needs micro-batches of equal shapes"
         if configured in ("packed", "bucketed"):
-            raise ConfigError(
-                f"batch.layout: {configured}, but {reason}; set batch.layout: padded or auto",
-                code="model.layout",
-                key="batch.layout",
-                value=configured,
-            )
+            message = f"batch.layout: {configured}, but {reason}; set batch.layout: padded or auto"
+            raise ConfigError(message, code="model.layout", key="batch.layout", value=configured)
         return BatchLayout("padded", reason if configured == "auto" else None)
     if configured == "padded":
         return BatchLayout("padded")
     if configured in ("auto", "packed") and entry is not None:
         return BatchLayout("packed", rounds=compiles or not on_cpu)
     if configured == "packed":
-        raise ConfigError(
-            f"batch.layout: packed, but {why_padded}; set batch.layout: auto", code="model.layout", key="batch.layout"
-        )
+        message = f"batch.layout: packed, but {why_padded}; set batch.layout: auto"
+        raise ConfigError(message, code="model.layout", key="batch.layout")
     is_divided = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
     return BatchLayout("bucketed", why_padded if configured == "auto" else None, _BUCKETS if is_divided else 1)
 
@@ -259,7 +254,7 @@ def _probe(model: TaskModel) -> Batch:
 
 
 def _run(model: TaskModel, batch: Batch) -> tuple[list[Tensor] | None, Exception | None]:
-    """Return outputs and gradients of `_watched`, or the error of the model."""
+    """Return outputs and gradients, or the error of the model."""
     try:
         return _outputs_and_gradients(model, batch), None
     except (MemoryError, torch.OutOfMemoryError):
@@ -276,16 +271,13 @@ def _outputs_and_gradients(model: TaskModel, batch: Batch) -> list[Tensor]:
             outputs = outputs.where(mask_BS.unsqueeze(-1).to(outputs.device), 0.0)
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         weights = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype, device=outputs.device).view_as(outputs)
-        gradients = torch.autograd.grad((outputs * weights).sum(), _watched(model), allow_unused=True)
+        # Gradients of small embeddings and of the first block pass through all layers.
+        small = [m for m in model.modules() if isinstance(m, nn.Embedding) and len(m.weight) <= _SMALL]
+        parameters = [p for module in (*small, *find_blocks(model.hf)[:1]) for p in module.parameters()]
+        watched = [parameter for parameter in parameters if parameter.requires_grad]
+        gradients = torch.autograd.grad((outputs * weights).sum(), watched, allow_unused=True)
     tensors = [outputs.detach(), *(torch.zeros(1) if gradient is None else gradient for gradient in gradients)]
     return [tensor.cpu() for tensor in tensors]
-
-
-def _watched(model: TaskModel) -> list[Any]:
-    """Return the parameters of small embeddings and of the first block: their gradients pass through all layers."""
-    embeddings = (module for module in model.modules() if isinstance(module, nn.Embedding))
-    modules = [*(embedding for embedding in embeddings if len(embedding.weight) <= _SMALL), *find_blocks(model.hf)[:1]]
-    return [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _is_same(tensors: list[Tensor] | None, expected: list[Tensor] | None) -> bool:

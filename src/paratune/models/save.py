@@ -101,12 +101,11 @@ def _poolings(config: dict[str, Any]) -> list[str]:
 
 
 def _unsupported(folder: Path, problem: str) -> ConfigError:
-    return ConfigError(
+    message = (
         f"{folder} is a model of sentence-transformers, and {problem}; supported are Transformer, Pooling (mean or "
-        "cls) and Normalize",
-        code="model.modules",
-        source=folder,
+        "cls) and Normalize"
     )
+    return ConfigError(message, code="model.modules", source=folder)
 
 
 def save_model(
@@ -149,9 +148,8 @@ def save_model(
     except (OSError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(
+        message = (
             f"{folder} could not be written: {error}; free space there or make it writable, then continue with "
-            "--resume from the newest checkpoint, if checkpoint.every saved one",
-            code="run.not_writable",
-            folder=folder,
-        ) from error
+            "--resume from the newest checkpoint, if checkpoint.every saved one"
+        )
+        raise CheckpointError(message, code="run.not_writable", folder=folder) from error

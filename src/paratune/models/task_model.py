@@ -261,17 +261,12 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
 
     By structure, and not by a table of architectures.
     """
-
-    def weight(layers: nn.Module) -> int:
-        return sum(parameter.numel() for parameter in layers.parameters())
-
     lists = [
         module
         for module in model.modules()
         if isinstance(module, nn.ModuleList) and len(module) > 0 and len({type(layer) for layer in module}) == 1
     ]
-    largest: nn.ModuleList | None = max(lists, key=weight, default=None)
-    return [] if largest is None else list(largest)
+    return list(max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()), default=()))
 
 
 def require_blocks(num_blocks: int, option: str, value: Any, *, fewest: int = 1) -> None:
@@ -314,11 +309,8 @@ def freeze_encoder(model: TaskModel) -> None:
 def refuse_random(names: Sequence[str], option: str, advice: str) -> None:
     """Raise a ConfigError where an option would freeze new weights, which would stay random."""
     if names:
-        raise ConfigError(
-            f"{option} would freeze new, random weights: {listing(names, 3)}; {advice}",
-            code="model.head_untrained",
-            key=option,
-        )
+        message = f"{option} would freeze new, random weights: {listing(names, 3)}; {advice}"
+        raise ConfigError(message, code="model.head_untrained", key=option)
 
 
 def set_output_bias(model: TaskModel, value: float) -> None:
@@ -327,22 +319,17 @@ def set_output_bias(model: TaskModel, value: float) -> None:
     Raises:
         ConfigError: The head of this architecture has no such bias, or the bias was loaded, and so trained before.
     """
-    last = _output_layers(model.hf)
+    last = output_layers(model.hf, 1)
     if not last or last[-1][1].bias is None:
-        raise ConfigError(
-            f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias; remove the option",
-            code="config.no_effect",
-            key="task.start_at_mean",
-        )
+        message = f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias; remove the option"
+        raise ConfigError(message, code="config.no_effect", key="task.start_at_mean")
     name, layer = last[-1]
     if f"{name}.bias" not in model.new_weights:
-        raise ConfigError(
+        message = (
             f"task.start_at_mean: true has no effect on a head that is trained: the model has its {name}.bias; set "
-            "task.start_at_mean: false, or model.from_scratch: true for new weights",
-            code="config.no_effect",
-            key="task.start_at_mean",
-            name=name,
+            "task.start_at_mean: false, or model.from_scratch: true for new weights"
         )
+        raise ConfigError(message, code="config.no_effect", key="task.start_at_mean", name=name)
     nn.init.constant_(layer.bias, value)
 
 
@@ -352,18 +339,21 @@ def freeze_output_bias(model: TaskModel) -> None:
     It adds the same number to all choices of a question, so that its gradient is 0 apart from rounding. An optimizer
     that divides gradients by their size would change it at random.
     """
-    for _, layer in _output_layers(model.hf):
+    for _, layer in output_layers(model.hf, 1):
         if layer.bias is not None:
             layer.bias.requires_grad_(False)
 
 
-def _output_layers(hf: Any) -> list[tuple[str, nn.Linear]]:
-    """Return the linear layers with one output that are not part of the encoder, with their names."""
+def output_layers(hf: Any, num_outputs: int) -> list[tuple[str, nn.Linear]]:
+    """Return the linear layers with so many outputs that are not part of the encoder, with their names.
+
+    In all classes of transformers the last one is the layer of the logits: layers of the same size come before it.
+    """
     encoder = {id(module) for module in hf.base_model.modules()}
     return [
         (name, module)
         for name, module in hf.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == 1 and id(module) not in encoder
+        if isinstance(module, nn.Linear) and module.out_features == num_outputs and id(module) not in encoder
     ]
 
 

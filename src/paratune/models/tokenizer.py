@@ -58,12 +58,8 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
         tokenizer.model_max_length = limit
     _check_limit(source, tokenizer)
     if options and not hub.is_offline():
-        log.warning(
-            "%s; %s is loaded from the cache of earlier downloads",
-            hub.unreachable_reason(),
-            source,
-            extra=coded("model.from_cache", source=source),
-        )
+        reason, extra = hub.unreachable_reason(), coded("model.from_cache", source=source)
+        log.warning("%s; %s is loaded from the cache of earlier downloads", reason, source, extra=extra)
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise _unusable(source, "it has neither a padding token nor an end token", code="tokenizer.no_padding")

@@ -25,11 +25,8 @@ def freeze_weights(model: TaskModel, train: Train) -> None:
             if name in names:
                 parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError(
-            "train.freeze freezes all weights of the model; leave some to train",
-            code="model.all_frozen",
-            key="train.freeze",
-        )
+        message = "train.freeze freezes all weights of the model; leave some to train"
+        raise ConfigError(message, code="model.all_frozen", key="train.freeze")
 
 
 def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
@@ -38,22 +35,19 @@ def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
     first = 0 if options.embeddings else 1
     frozen = {name for name, depth in depths.items() if first <= depth <= options.blocks}
     if options.embeddings and not any(depth == 0 for depth in depths.values()):
-        raise ConfigError(
-            "train.freeze.embeddings: true, but no weights of this model come before its blocks; remove the option",
-            code="model.no_weights_named",
-            key="train.freeze.embeddings",
+        message = (
+            "train.freeze.embeddings: true, but no weights of this model come before its blocks; remove the option"
         )
+        raise ConfigError(message, code="model.no_weights_named", key="train.freeze.embeddings")
     for pattern in options.names:
         matching = {name for name in depths if fnmatchcase(name, pattern)}
         if not matching:
             some = [*depths][:: max(1, len(depths) // 4)]
-            raise ConfigError(
+            message = (
                 f"train.freeze.names: no parameter of this model matches {pattern}; some of its names are "
-                f"{', '.join(some)}",
-                code="model.no_weights_named",
-                key="train.freeze.names",
-                value=pattern,
+                f"{', '.join(some)}"
             )
+            raise ConfigError(message, code="model.no_weights_named", key="train.freeze.names", value=pattern)
         frozen |= matching
     return frozen
 

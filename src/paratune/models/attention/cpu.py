@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, repeat
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paratune.models.attention.rows import AttendOptions, attend_rows
+from paratune.models.attention.rows import attend_rows
 from paratune.models.dropout import MaskSource
 
 LN_2 = math.log(2.0)
@@ -51,11 +51,6 @@ class Block:
     lengths: tuple[int, ...]
     padded: int
     """Length of the rows in the tiles, with padding."""
-
-    @property
-    def is_view(self) -> bool:
-        """Whether this is one row without padding, which is read and written as a view, without a copy."""
-        return self.lengths == (self.padded,)
 
 
 @dataclass(frozen=True)
@@ -107,15 +102,22 @@ def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[t
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], **options: Unpack[AttendOptions]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: Sequence[int],
+    *,
+    scale: float,
+    dropout: float = 0.0,
+    window: int | None = None,
 ) -> Tensor:
     """Return the result of `attend_tiles`, or of `attend_rows` where that is faster.
 
     PyTorch's flash kernel for the CPU has no dropout, and computes scores outside of a window, too. Without dropout and
     window, it is 1.0 to 1.7 times as fast as the tiles, most for short rows and consecutive rows of equal length.
     """
-    needs_tiles = options.get("dropout", 0.0) > 0 or options.get("window") is not None
-    return (attend_tiles if needs_tiles else attend_rows)(query, key, value, lengths, **options)
+    function = attend_tiles if dropout > 0 or window is not None else attend_rows
+    return function(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
 
 
 def attend_tiles(
@@ -137,9 +139,9 @@ def attend_tiles(
         key: As `query`.
         value: As `query`.
         lengths: Tokens of each row, in order; they sum to T.
-        scale: See `AttendOptions`.
-        dropout: See `AttendOptions`.
-        window: See `AttendOptions`.
+        scale: Factor of the scores, commonly K ** -0.5.
+        dropout: Probability of dropping an attention probability.
+        window: Query i attends to keys j of its row with |i - j| < window; None for all keys.
 
     Returns:
         (T, H, K), contiguous, in the dtype of `query`.
@@ -233,8 +235,10 @@ def _forward(
         g, i, j = tile.g, tile.i, tile.j
         P = _scores(Q, N, tile, window, scratch[0]).exp2_()
         torch.sum(P, -1, keepdim=True, out=total[g, i])
-        # Not subtracting the maximum saves a pass over the scores. Where the sums are unsafe, the tile is repeated.
-        if not _safe(total[g, i]):
+        # Not subtracting the maximum saves a pass over the scores. Where sums are near overflow or underflow, or NaN,
+        # the tile is repeated.
+        least, most = map(float, torch.aminmax(total[g, i]))
+        if not (least >= 1 / SAFE and most <= SAFE):
             S = _scores(Q, N, tile, window, scratch[0])
             peak[g, i] = S.amax(-1, keepdim=True)
             P = S.sub_(peak[g, i]).exp2_()
@@ -308,12 +312,6 @@ def _scores(queries: Tensor, keys: Tensor, tile: Tile, window: int | None, scrat
     return S.add_(_outside(tile, window, S.dtype))
 
 
-def _safe(total: Tensor) -> bool:
-    """Return whether sums of exp2, without a subtracted maximum, are far from overflow and underflow; False for NaN."""
-    least, most = torch.aminmax(total)
-    return float(least) >= 1 / SAFE and float(most) <= SAFE
-
-
 def _queries(x: Tensor, block: Block, factor: float, dtype: torch.dtype) -> Tensor:
     """Return (G, L, K + 2): factor * x; a column of 0, later -lse; a column of 1."""
     wide = _rows(x, block, dtype, num_more=2)
@@ -333,7 +331,7 @@ def _keys(x: Tensor, block: Block, dtype: torch.dtype) -> Tensor:
 
 def _rows(x: Tensor, block: Block, dtype: torch.dtype, *, num_more: int = 0) -> Tensor:
     """Return (T, H, K) as (G, L, K + num_more): a view where possible, else a copy with zeros after shorter rows."""
-    if block.is_view and not num_more:
+    if block.lengths == (block.padded,) and not num_more:  # one row without padding
         return x[block.spans[0]].to(dtype).transpose(0, 1)
     _, H, K = x.shape
     rows = x.new_empty(len(block.lengths), H, block.padded, K + num_more, dtype=dtype)

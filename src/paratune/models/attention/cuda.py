@@ -141,12 +141,8 @@ def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) 
             if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
                 raise
             _refused.add(kernel)
-            _log.warning(
-                "packed attention: the %s kernel failed (%s); using the next one",
-                kernel,
-                error,
-                extra=coded("attention.kernel_refused", kernel=kernel),
-            )
+            extra = coded("attention.kernel_refused", kernel=kernel)
+            _log.warning("packed attention: the %s kernel failed (%s); using the next one", kernel, error, extra=extra)
             continue
         _worked.add(kernel)
         return out

@@ -94,7 +94,13 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
     Queries, keys and values are (T, H, K); `rel_embeddings`, (P, D), are from the encoder. The layer, a
     DisentangledSelfAttention, gives the projections of positions and `pos_att_type`.
     """
-    keys_PHK, queries_PHK = _positions(layer, layer.pos_dropout(rel_embeddings[: 2 * layer.pos_ebd_size]))
+    # Keys and queries of the relative positions, each (P, H, K), or None where the model does not use them.
+    positions, found = layer.pos_dropout(rel_embeddings[: 2 * layer.pos_ebd_size]), list[Tensor | None]()
+    for kind, own, shared in (("c2p", "pos_key_proj", "key_proj"), ("p2c", "pos_query_proj", "query_proj")):
+        project: Any = getattr(layer, shared if layer.share_att_key else own, None)
+        is_used = kind in layer.pos_att_type
+        found.append(project(positions).unflatten(-1, (layer.num_attention_heads, -1)) if is_used else None)
+    keys_PHK, queries_PHK = found
     kinds = (keys_PHK is not None) + (queries_PHK is not None)
     scale = 1 / float(torch.tensor((1 + kinds) * query.shape[-1], dtype=torch.float32).sqrt())  # rounded as there
     outs = []
@@ -109,19 +115,6 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
             scores = scores + slanted(k @ (queries_PHK[by_key] * scale).permute(1, 2, 0)).mT
         outs.append((layer.dropout(scores.softmax(-1)) @ v).transpose(0, 1))
     return torch.cat(outs)
-
-
-def _positions(layer: Any, rel_embeddings: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return keys and queries of the relative positions, each (P, H, K), or None where the model does not use them."""
-
-    def projected(kind: str, own: str, shared: nn.Module) -> Tensor | None:
-        if kind not in layer.pos_att_type:
-            return None
-        project = shared if layer.share_att_key else getattr(layer, own)
-        positions: Tensor = project(rel_embeddings).unflatten(-1, (layer.num_attention_heads, -1))
-        return positions
-
-    return projected("c2p", "pos_key_proj", layer.key_proj), projected("p2c", "pos_query_proj", layer.query_proj)
 
 
 @lru_cache(maxsize=1024)

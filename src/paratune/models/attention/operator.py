@@ -11,8 +11,6 @@ the operator saves only the state of the random numbers, and its backward pass c
 Dimensions: `T` tokens of all rows, `H` heads, `K` head width.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -96,7 +94,9 @@ def backward(
     q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
     # The forward pass is repeated from its saved random state, so that dropout has the same masks, and with
     # gradients enabled, which are disabled in a backward pass.
-    with _random_numbers_from(a, query.device), torch.enable_grad():
+    is_on_cpu = query.device.type == "cpu"
+    with torch.random.fork_rng([] if is_on_cpu else [query.device]), torch.enable_grad():
+        torch.set_rng_state(a) if is_on_cpu else torch.cuda.set_rng_state(a, query.device)
         repeated = _attend_rows(q, k, v, rows)
     dQ, dK, dV = torch.autograd.grad(repeated, (q, k, v), grad)
     return dQ.contiguous(), dK.contiguous(), dV.contiguous()
@@ -110,17 +110,6 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds)
 
 def _random_state(device: torch.device) -> Tensor:
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
-
-
-@contextmanager
-def _random_numbers_from(state: Tensor, device: torch.device) -> Iterator[None]:
-    devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices):
-        if device.type == "cpu":
-            torch.set_rng_state(state)
-        else:
-            torch.cuda.set_rng_state(state, device)
-        yield
 
 
 def _fake_forward(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, *options: Any) -> Saved:

@@ -6,22 +6,10 @@ Consecutive rows of equal length share a call; evaluations sort rows by length. 
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-
-
-class AttendOptions(TypedDict):
-    """Options of attention functions."""
-
-    scale: float
-    """Factor of the scores, commonly K ** -0.5."""
-    dropout: NotRequired[float]
-    """Probability of dropping an attention probability."""
-    window: NotRequired[int | None]
-    """Query i attends to keys j of its row with |i - j| < window; None for all keys."""
 
 
 def attend_rows(
