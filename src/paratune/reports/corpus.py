@@ -83,14 +83,12 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     """Return the reasons why rows were dropped, the most frequent ones of each stage."""
     lines: list[Row] = []
     for stage in funnel:
-        read = stage["kept"] + sum(stage["dropped"].values())
+        name, read = stage["stage"], stage["kept"] + sum(stage["dropped"].values())
         ordered = sorted(stage["dropped"].items(), key=lambda item: (-item[1], item[0]))
         counts, others = {plain(reason): count for reason, count in ordered[:_MOST_REASONS]}, ordered[_MOST_REASONS:]
         if others:
             counts[f"{len(others)} more reasons"] = sum(count for _, count in others)
-        lines += [
-            (stage["stage"], reason, number_cell(count, ","), _percent(count, read)) for reason, count in counts.items()
-        ]
+        lines += [(name, reason, number_cell(count, ","), _percent(count, read)) for reason, count in counts.items()]
     columns = ("Stage", "Reason", _DROPPED, ("Share of the rows read (%)", "percent"))
     return make_table("reasons", "Reasons for dropped rows", columns, lines, 2)
 
@@ -174,10 +172,8 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
 
 def _histogram(scores: Mapping[str, Any]) -> Drawing:
     edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
-    texts = [
-        f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
-        for (left, right), count in zip(pairwise(edges), counts, strict=True)
-    ]
+    bins = zip(pairwise(edges), counts, strict=True)
+    texts = [f"{format_number(low)} to {format_number(high)}: {count:,} sentences" for (low, high), count in bins]
     values, limit = [line["perplexity"] for line in scores["thresholds"]], scores["max_perplexity"]
     names = {value: f"{format_number(value)}{' (the limit)' if value == limit else ''}" for value in values}
     marks = {value: name for value, name in names.items() if edges[0] <= value <= edges[-1]}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from paratune.base.units import NOT_AVAILABLE, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, direction, is_lower_better, metric_label
 from paratune.records import ALL_PHASES
-from paratune.records.efficiency import NOISE_KINDS, NoiseKind
+from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.verdicts.order import load_by_others
 from paratune.verdicts.speeds import efficiency_of, noise_kind, reference_batch_of
@@ -176,14 +176,6 @@ _UTILISATION = (
 NOISE_KEYS: dict[NoiseKind, str] = {"plain": "noise_scale", "preconditioned": "noise_scale_preconditioned"}
 
 
-def _noise(kind: NoiseKind) -> Iterator[Measure]:
-    key, under = NOISE_KEYS[kind], "" if kind == "plain" else " under AdamW"
-    source = f"summary.noise_scale{under and f'.{kind}'}"
-    yield _efficiency(key, f"Noise scale{under} (samples)", "number", 0, f"{source}.value")
-    yield _efficiency(f"{key}_standard_error", "Its standard error", "number", 0, f"{source}.standard_error")
-    yield _efficiency(f"{key}_num_steps", "Sampled steps", "count", 0, f"{source}.num_steps", "data")
-
-
 def _phases(phase: str) -> Iterator[Measure]:
     name, source, read = PHASE_NAMES[phase], f"summary.phases.{phase}", partial(step_part_ms, phase=phase)
     yield _phase(f"{phase}_mean_ms", name, "ms", -1, f"{source}.total_s over {_STEPS}", read=read)
@@ -195,6 +187,7 @@ def _phases(phase: str) -> Iterator[Measure]:
 _EPOCH = "summary.time.train_s over summary.num_steps, times run.plan.steps_per_epoch"
 _LOAD = "summary.utilisation.machine_mean less summary.utilisation.mean"
 _PREDICTED = "summary.prediction.step_s"
+_NOISE, _ADAMW = "summary.noise_scale", "summary.noise_scale.preconditioned"
 _MEASURES = (
     _setup("baseline", "Fitted baseline", "text", 0, "run.model.architecture",
            read=lambda run: str(run.run.model.architecture) if run.is_baseline else None),
@@ -237,7 +230,13 @@ _MEASURES = (
     _time("ideal_bubble_share", "Ideal bubble", "share", -1, "summary.pipeline.ideal_bubble_share"),
     _time("num_skipped_steps", "Steps skipped (fp16)", "count", 0, "summary.num_skipped_steps", "nonzero"),
     _time("num_steps_measured", "Steps measured", "count", 0, _STEPS, "data"),
-    *(measure for kind in NOISE_KINDS for measure in _noise(kind)),
+    _efficiency("noise_scale", "Noise scale (samples)", "number", 0, f"{_NOISE}.value"),
+    _efficiency("noise_scale_standard_error", "Its standard error", "number", 0, f"{_NOISE}.standard_error"),
+    _efficiency("noise_scale_num_steps", "Sampled steps", "count", 0, f"{_NOISE}.num_steps", "data"),
+    _efficiency("noise_scale_preconditioned", "Noise scale under AdamW (samples)", "number", 0, f"{_ADAMW}.value"),
+    _efficiency("noise_scale_preconditioned_standard_error", "Its standard error", "number", 0,
+                f"{_ADAMW}.standard_error"),
+    _efficiency("noise_scale_preconditioned_num_steps", "Sampled steps", "count", 0, f"{_ADAMW}.num_steps", "data"),
     _efficiency("communication_share", "Communication", "share", -1, "summary.communication.share"),
     _efficiency("communication_exposed_share", "Communication, not hidden", "share", -1,
                 "summary.communication.exposed_share"),
@@ -289,9 +288,7 @@ GOODPUT = _efficiency(
 SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
 _PER_DEVICE = "speed-up over the number of devices, against the first line"
 SCALING = Measure("Scaling", "scaling_efficiency", "Efficiency", "share", 1, _PER_DEVICE)
-OF_CONFIGURATIONS: Mapping[str, Measure] = {
-    **MEASURES, **{measure.key: measure for measure in (EFFICIENCY, GOODPUT, SPEED_UP, SCALING)}
-}  # fmt: skip
+OF_CONFIGURATIONS = {measure.key: measure for measure in (*_MEASURES, EFFICIENCY, GOODPUT, SPEED_UP, SCALING)}
 """The same, and those that depend on other configurations."""
 
 

@@ -348,9 +348,7 @@ def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
         )  # fmt: skip
         if layout.has_configurations_in_columns:
             columns: list[Heading] = [("", "figure"), *(cells[0].shown for cells in table.lines)]
-            rows: list[Row] = [
-                [TableCell(column.label), *(cells[at] for cells in table.lines)]
-                for at, column in enumerate(table.columns)
-            ]
+            by_column = zip(table.columns, zip(*table.lines, strict=True), strict=True)
+            rows: list[Row] = [[column.label, *cells] for column, cells in by_column]
             table = make_table(key, title, columns, rows[1:], 1, table.notes)
         yield table

@@ -11,6 +11,7 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_number
 from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
+from paratune.metrics.throughput import wall_s
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import scale_of
 from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
@@ -35,11 +36,7 @@ class TargetResult:
 
 
 def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
-    """Yield the training time and the whole time until each target was reached.
-
-    Raises:
-        ConfigError: No run was evaluated by a target's metric.
-    """
+    """Yield the training time and the whole time until each target was reached; raises as `evaluate_targets`."""
     for target, results in zip(targets, evaluate_targets(runs, targets)[0], strict=True):
         yield time_until("train", f"Training until {target.text}", target, results)
         yield time_until("total", f"Whole run until {target.text}", target, results)
@@ -99,7 +96,10 @@ def _first_met(
     if last is None:
         unmet = f"not reached (best {format_number(best)})"
         return TargetResult(best, absent=f"{NOT_AVAILABLE}: not evaluated by it" if best is None else unmet)
-    train_s = _train_s(ranks, last)
+    steps = [[event for event in events if event["event"] == "step"] for events in ranks]
+    numbers = [number_in(event.get(key)) for events in steps for event in events for key in ("step", "wall_ms")]
+    until = [] if None in numbers else [[event for event in events if event["step"] <= last] for events in steps]
+    train_s = None if None in numbers else wall_s(until)
     # The record has one start-up time for all sessions, so that the time until a resume is unknown.
     if any(item["event"] == "resume" for item in ranks[0][place + 1 :]):
         why = "resumed later, and start-up is recorded of all sessions together"
@@ -108,16 +108,6 @@ def _first_met(
     times = [train_s, run.summary.time.startup_s, run.summary.time.tokenize_s]
     times += [number_in(item.get("time_s")) for item in pauses]
     return TargetResult(best, train_s, None if None in times else sum(time or 0.0 for time in times))
-
-
-def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
-    """Return the seconds of the steps up to `last`, as in `records.elapsed_s`; None when a step is damaged."""
-    steps = [[event for event in events if event["event"] == "step"] for events in ranks]
-    pairs = [[(number_in(event.get("step")), number_in(event.get("wall_ms"))) for event in events] for events in steps]
-    known = [{step: ms for step, ms in of_rank if step is not None and ms is not None} for of_rank in pairs]
-    if any(None in pair for of_rank in pairs for pair in of_rank):
-        return None
-    return records.elapsed_s({step: ms for step, ms in walls.items() if step <= last} for walls in known)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class Estimate:
         """Return the distance that a change exceeds with a probability of at most `tail`."""
         if len({freedom for _, freedom in self._parts}) == 1:
             return -float(special.stdtrit(self._parts[0][1], tail)) * self.standard_error
-        return math.sqrt(sum(variance * special.stdtrit(free, tail) ** 2 for variance, free in self._parts))
+        return math.sqrt(sum(variance * float(special.stdtrit(free, tail)) ** 2 for variance, free in self._parts))
 
     def _above(self, distance: float) -> float:
         """Return the tail of which `distance` is the quantile."""
@@ -176,15 +176,9 @@ class Estimate:
         least = max(least, _SMALLEST)
         if self._quantile(least) <= distance:
             return least
-        parts, stdtrit = self._parts, special.stdtrit
-
-        def beyond(log: float) -> float:
-            tail = math.exp(log)
-            return math.sqrt(sum(variance * float(stdtrit(free, tail)) ** 2 for variance, free in parts)) - distance
-
         # Beyond one half the quantile rises again.
         logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))
-        return math.exp(optimize.brentq(beyond, *logs, xtol=1e-9))
+        return math.exp(optimize.brentq(lambda log: self._quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
 
     def with_runs(self, num_runs: int) -> "Estimate":
         """Return the estimate with at least this number of runs on each side, with the same variances."""
@@ -237,10 +231,8 @@ def common_sides(sides: Sequence[Side]) -> list[Side]:
             break
         alike.remove(largest)
     square, freedom = pooled(alike)
-    return [
-        replace(side, mean_square=square, pooled_freedom=freedom) if place in alike else side
-        for place, side in enumerate(sides)
-    ]
+    common = [replace(side, mean_square=square, pooled_freedom=freedom) for side in sides]
+    return [common[place] if place in alike else side for place, side in enumerate(sides)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

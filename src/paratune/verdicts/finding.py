@@ -141,9 +141,7 @@ class MeasureComparison:
     outcome: Outcome = "n/a"
     is_better: bool | None = None  # whether a different value is better than the baseline's
     margin: float | None = None  # largest change that counts as none, in the unit of `change`
-    p_different: float | None = (
-        None  # of "there is no change", corrected for looks and configurations; None over samples
-    )
+    p_different: float | None = None  # of "no change", corrected for looks and configurations; None over samples
     p_equal: float | None = None  # of "the change is as large as the margin", corrected likewise
     look: int = 1  # number of times that this comparison was made while runs were added, this one included
     level: float | None = None  # level of this look alone at which all looks have an error of 5%; None without a test
@@ -237,11 +235,8 @@ def decide(
             findings[place] = replace(one, outcome="cannot tell", code="samples_only")
     alone = [estimate.p_different() for _, estimate in tests]
     different = [sequential_p(p_value, looks[place]) for p_value, (place, _) in zip(alone, tests, strict=True)]
-    limits = [measured[place].limit for place, _ in tests]
-    equal = [
-        sequential_p(estimate.p_equal(-limit, limit), looks[place])
-        for limit, (place, estimate) in zip(limits, tests, strict=True)
-    ]
+    margins = [estimate.p_equal(-measured[place].limit, measured[place].limit) for place, estimate in tests]
+    equal = [sequential_p(p_value, looks[place]) for p_value, (place, _) in zip(margins, tests, strict=True)]
     corrected = zip(_many_to_one([estimate for _, estimate in tests], different), holm(equal), strict=True)
     for number, ((place, estimate), (p_different, p_equal)) in enumerate(zip(tests, corrected, strict=True)):
         one, look = measured[place], looks[place]
@@ -281,10 +276,8 @@ def _undecided(
         code = "many_comparisons"
     elif p_values[1] <= ALPHA:
         code = "repeated_looks"
-    return replace(
-        one, outcome="cannot tell", runs_to_tell=to_tell, runs_to_equal=to_equal, num_samples_needed=num_samples,
-        code=code,
-    )  # fmt: skip
+    one = replace(one, runs_to_tell=to_tell, runs_to_equal=to_equal, num_samples_needed=num_samples)
+    return replace(one, outcome="cannot tell", code=code)
 
 
 def _many_to_one(estimates: Sequence[Estimate], p_values: Sequence[float]) -> list[float]:

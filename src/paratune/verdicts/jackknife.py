@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 NUM_BLOCKS = 100  # of samples where a score without each of them would take too long; rank correlations do
 
 
@@ -35,7 +36,7 @@ class JackknifeScore:
         """Whether the score is also defined without each single sample, or block."""
         return len(self.pseudovalues) > 1 and bool(np.isfinite(self.pseudovalues).all())
 
-    def by_cluster(self, clusters: npt.NDArray[np.int64]) -> "JackknifeScore":
+    def by_cluster(self, clusters: Ints) -> "JackknifeScore":
         """Return a score whose pseudovalues are of clusters of samples that are drawn together.
 
         The pseudovalue of a cluster is the score plus G / N times the sum of its samples' distances from the score, of
@@ -66,7 +67,7 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore
         return _scored(float(score(sums)), score(sums - values), len(values))
 
 
-def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
+def of_kinds(kinds: Ints, score: Callable[[Floats], float | None]) -> JackknifeScore | None:
     """Return a score that depends on the number of samples of each kind, such as a label with a prediction.
 
     `kinds` is (N,), from 0.
@@ -81,9 +82,7 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
 
 
 def of_blocks(
-    num_samples: int,
-    score: Callable[[npt.NDArray[np.int64]], float | None],
-    clusters: npt.NDArray[np.int64] | None = None,
+    num_samples: int, score: Callable[[Ints], float | None], clusters: Ints | None = None
 ) -> JackknifeScore | None:
     """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 

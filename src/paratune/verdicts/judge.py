@@ -54,10 +54,8 @@ class Verdict:
         differs, speed, quality = self.differs, self.speed, self.quality
         if differs.refused:
             return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
-        parts = [
-            (comparison_words(measure, self.task), measure.is_better if measure.is_shown else None)
-            for measure in (speed, *quality)
-        ]
+        known = (speed, *quality)
+        parts = [(comparison_words(one, self.task), one.is_better if one.is_shown else None) for one in known]
         if not quality or all(score.outcome == "equal" for score in quality):
             words, (faster, is_faster) = quality_words(quality, self.task), parts[0]
             parts = [(f"{faster}, {words}", is_faster)] if quality else [(faster, is_faster), (words, None)]
@@ -81,13 +79,10 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; unknown values are None."""
         return {
-            **vars(self),
-            "differs": asdict(self.differs),
-            "speed": self.speed.as_dict(),
-            "quality": [score.as_dict() for score in self.quality],
-            "sentence": self.sentence,
+            **vars(self), "differs": asdict(self.differs), "speed": self.speed.as_dict(),
+            "quality": [score.as_dict() for score in self.quality], "sentence": self.sentence,
             "undecided": list(self.undecided),
-        }
+        }  # fmt: skip
 
 
 def judge(
@@ -149,9 +144,7 @@ def _speeds(
     base: Group, others: Sequence[Group], differ: Sequence[Differs], margin: Margin
 ) -> tuple[list[MeasureComparison], list[list[str]]]:
     """Return the comparison of the speed of each configuration without its outcome, and notes on it."""
-    found = [
-        speed_of(base, other, is_same_batch=not differs.batch) for other, differs in zip(others, differ, strict=True)
-    ]
+    found = [speed_of(base, other, is_same_batch=not own.batch) for other, own in zip(others, differ, strict=True)]
     measured = []
     for (speed, _, _), other, differs in zip(found, others, differ, strict=True):
         is_placebo = speed.code != "unknown_noise_scale" and base.cannot_differ(other)

@@ -8,7 +8,7 @@ the regression is on powers of the place, too.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -64,13 +64,11 @@ class OrderEffect:
 def run_time(run: RunRecord) -> RunTime | None:
     """Return when a run was made; None where its record does not have the times."""
     try:
-        began, ended = (
-            datetime.fromisoformat(str(run.get(source))).timestamp() for source in ("run.created", "summary.finished")
-        )
+        times = (run.get(source) for source in ("run.created", "summary.finished"))
+        began, ended = (datetime.fromisoformat(str(time)).timestamp() for time in times)
     except ValueError:
         return None
-    nodes = [node for node in run.run.hardware or () if isinstance(node, Mapping)]
-    hosts = frozenset(str(name) for node in nodes if (name := node.get("hostname")))
+    hosts = frozenset(str(name) for node in run.run.hardware if (name := node.get("hostname")))
     return RunTime(began, ended, load_by_others(run), hosts) if ended >= began else None
 
 
@@ -197,10 +195,8 @@ def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Fl
 
 def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
     """Return whether all runs of one side ended before the first run of the other began."""
-    return any(
-        max(time.ended for time in before) <= min(time.began for time in after)
-        for before, after in ((first, second), (second, first))
-    )
+    orders = ((first, second), (second, first))
+    return any(max(run.ended for run in before) <= min(run.began for run in after) for before, after in orders)
 
 
 def num_overlapping(times: Sequence[RunTime]) -> int:

@@ -65,9 +65,7 @@ def differences(
             scores = [[side[place] for place in places] for side, places in zip(scores, pairs, strict=True)]
         first, second = fmean(scores[0]), fmean(scores[1])
         counts, limit = (len(scores[0]), len(scores[1])), margin.of(first)
-        one = MeasureComparison(
-            metric, False, first, second, counts, change=second - first, margin=limit or None, split=split
-        )
+        one = MeasureComparison(metric, False, first, second, counts, second - first, margin=limit or None, split=split)
         if not limit:
             reason = "the margin is a share of the baseline's score, which is 0"
             found.append(replace(one, code="zero_baseline", reason=reason))

@@ -7,7 +7,7 @@ curves of several labels, scores at the best threshold) are not included. When a
 Dimensions: `N` samples, `C` classes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,22 +121,22 @@ def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeSc
     return scored if scored is None or clusters is None else scored.by_cluster(clusters)
 
 
-def _ids(run: RunRecord, rows: PredictionRows, column: str) -> Ints:
-    """Return class ids of a column of class names, (N,)."""
+def _ids(run: RunRecord, names: Sequence[str], column: str) -> Ints:
+    """Return class ids of names of classes in a column."""
     place = {label: number for number, label in enumerate(run.labels)}
-    ids = [place.get(text) for text in rows.texts(column)]
+    ids = [place.get(name) for name in names]
     if None in ids:
         raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is not a class of its task")
     return np.asarray(ids, dtype=np.int64)
 
 
 def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    labels, num_classes = _ids(run, rows, "label"), len(run.labels)
+    labels, num_classes = _ids(run, rows.texts("label"), "label"), len(run.labels)
     if metric in classification.OF_RANKING:  # a score of the order of samples by the probability of each class
         shares_NC = np.stack([rows.numbers(f"score_{number}") for number in range(num_classes)], axis=1)
         odds_NC, ranked = classification.odds(shares_NC), classification.ranked_classes(num_classes)
         return mean_over_classes(metric, [labels == number for number in ranked], [odds_NC[:, at] for at in ranked])
-    predictions = _ids(run, rows, "prediction")
+    predictions = _ids(run, rows.texts("prediction"), "prediction")
     if metric == "accuracy":
         return of_mean(labels == predictions)
 
@@ -169,7 +169,7 @@ def _kappa(true: Ints, given: Ints, clusters: Clusters) -> JackknifeScore | None
 
 
 def _ranks(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
+    labels, predictions = (_ids(run, rows.texts(column), column) for column in ("label", "prediction"))
     off = np.abs(labels - predictions)
     if metric == "qwk":
         return _kappa(labels, predictions, rows.clusters)
@@ -242,16 +242,13 @@ def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore |
 
 def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
-    separator, place = run.setting("task.separator"), {label: number for number, label in enumerate(run.labels)}
+    separator = run.setting("task.separator")
     if not isinstance(separator, str) or not separator:
         raise CannotTell(f"the record of {plain(run.name)} does not contain the separator of labels")
-    is_member = np.zeros((len(rows[column]), len(run.labels)), dtype=np.bool_)
-    for number, text in enumerate(rows.texts(column)):
-        for name in text.split(separator) if text else ():
-            if name not in place:
-                who = f"the predictions of {plain(run.name)}"
-                raise CannotTell(f"{who} have a {column} that is not a class of its task")
-            is_member[number, place[name]] = True
+    names = [text.split(separator) if text else [] for text in rows.texts(column)]
+    is_member = np.zeros((len(names), len(run.labels)), dtype=np.bool_)
+    rows_of_names = np.repeat(np.arange(len(names)), [len(own) for own in names])
+    is_member[rows_of_names, _ids(run, [name for own in names for name in own], column)] = True
     return is_member
 
 

@@ -82,9 +82,9 @@ def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
         return 0.0 if levels[-1] else 1.0
     if p_value <= levels[0]:
         return float(p_value * _ALPHAS[0] / levels[0])
-    return (
-        1.0 if p_value >= levels[-1] else float(np.exp(np.interp(math.log(p_value), np.log(levels), np.log(_ALPHAS))))
-    )
+    if p_value >= levels[-1]:
+        return 1.0
+    return float(np.exp(np.interp(math.log(p_value), np.log(levels), np.log(_ALPHAS))))
 
 
 @functools.lru_cache(maxsize=256)

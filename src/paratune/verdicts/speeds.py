@@ -181,10 +181,8 @@ def changes_of(
     measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
     if is_speed:
         measured = compare_speeds(base, others, values, measured)
-    return [
-        one.as_placebo() if is_of_a_step(measure) and base.cannot_differ(other) else one
-        for other, one in zip(others, measured, strict=True)
-    ]
+    is_of_step, pairs = is_of_a_step(measure), zip(others, measured, strict=True)
+    return [one.as_placebo() if is_of_step and base.cannot_differ(other) else one for other, one in pairs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,13 +52,12 @@ class Scaling:
     batch: float  # samples a step of all devices (strong), or of each device (weak)
 
 
-def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
+def scalings(measured: Sequence[Configuration]) -> tuple[Scaling, ...]:
     """Return the families of at least two numbers of devices with equal total batch, or equal batch per device.
 
     Only the number counts: with one device, a total batch of 64 is also 64 for each device, however it was set.
     """
     found: list[Scaling] = []
-    measured = [member for member in configurations if member.runs]
     varied = _varied_keys(measured, lambda key: key == NPROC or is_batch(key))
     for members in _groups(measured):
         rules = grouped(
@@ -82,10 +81,8 @@ def _lines(members: Sequence[Configuration]) -> Iterator[list[Configuration]]:
     Settings of the batch, such as accumulation, separate lines. A member that is alone with its settings is in each
     line that has no member of its size.
     """
-    alike = grouped(
-        (canonical({key: value for key, value in member.settings.items() if is_batch(key)}), member)
-        for member in members
-    )
+    batches = ({key: value for key, value in member.settings.items() if is_batch(key)} for member in members)
+    alike = grouped(zip(map(canonical, batches), members, strict=True))
     by_size = [{member.world_size: member for member in reversed(group)} for group in alike.values()]
     lines = [sizes for sizes in by_size if len(sizes) > 1]
     others = {size: member for sizes in reversed(by_size) if len(sizes) == 1 for size, member in sizes.items()}
@@ -162,9 +159,8 @@ class Notes(dict[str, str]):
 
 def comparison_notes(differs: Differs, base: str) -> Iterator[str]:
     """Yield the remarks on the differences of a configuration; `base` names the other one."""
-    refused, allowed = (
-        ", ".join(label.removeprefix("the ") for label in labels) for labels in (differs.refused, differs.allowed)
-    )
+    names = [[label.removeprefix("the ") for label in labels] for labels in (differs.refused, differs.allowed)]
+    refused, allowed = map(", ".join, names)
     if refused:
         yield f"not comparable with {base}: different {refused}, which is not on an axis"
     if allowed:

@@ -78,10 +78,8 @@ def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawi
         # By the Freedman-Diaconis rule, between 8 and 40.
         width = 2 * np.subtract(*np.percentile(errors, [75, 25])) / len(errors) ** (1 / 3)
         counts, edges = np.histogram(errors, bins=int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8)
-        texts = [
-            f"{count} rows from {first:.3g} to {below:.3g}"
-            for count, first, below in zip(counts, edges[:-1], edges[1:], strict=True)
-        ]
+        bins = zip(counts, edges[:-1], edges[1:], strict=True)
+        texts = [f"{count} rows from {first:.3g} to {below:.3g}" for count, first, below in bins]
         draw = plots.panels(
             plots.points([plots.Points(labels, values)], diagonal=True, xlim=limit, ylim=limit, aspect="equal",
                          xlabel="Actual", ylabel="Predicted"),
@@ -176,9 +174,7 @@ def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) 
         series.append(plots.Line(x * scale, mean, at, low, high, width=1.5))
         if panel == "loss" and len(line.validation):
             x, mean, low, high = band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
-            texts = [
-                f"{label}: validation loss {loss:.4f} at step {step:g}" for step, loss in zip(x, mean, strict=True)
-            ]
+            texts = [f"{label}: validation loss {y:.4f} at step {at:g}" for at, y in zip(x, mean, strict=True)]
             series.append(plots.Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
     ylim: dict[str, Any] = {} if panel == "loss" else {"ylim": (0, None)}
     x_label = "Samples seen" if by_samples else "Optimizer step"
@@ -233,10 +229,8 @@ def _measured(run: RunRecord, kind: NoiseKind) -> tuple[Any, Any]:
                 fields = {**event, **(sample if isinstance(sample, Mapping) else {})}
                 rows.append([number_in(fields.get(key)) for key in _COLUMNS])
             elif event["event"] == "evaluation" and event.get("split") == "validation":
-                scores = event.get("scores")
-                losses[number_in(event.get("step")) or 0.0] = (
-                    number_in(scores.get("loss")) if isinstance(scores, dict) else None
-                )
+                at, scores = number_in(event.get("step")) or 0.0, event.get("scores")
+                losses[at] = number_in(scores.get("loss")) if isinstance(scores, dict) else None
     except (CheckpointError, TypeError):
         rows, losses = [], {}
     table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=np.float64)
@@ -258,10 +252,8 @@ def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:
         values = [row[at] if row else None for row in rows]
         numbers = [format_as(value, f",.{places}f") for value in values]
         shares = [format_share(row[at] / sum(row) if sum(row) else None) for row in rows]
-        texts = [
-            f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
-            for name, text, share in zip(names, numbers, shares, strict=True)
-        ]
+        known = zip(names, numbers, shares, strict=True)
+        texts = [f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})" for name, text, share in known]
         layers.append(plots.Bars(values, PHASE_COLOURS[phase], texts, alpha=1.0, numbers=numbers))
     about = (
         "Mean measured step by phase, without warm-up; steps with different global batches do different work."
@@ -330,9 +322,8 @@ def time_and_memory(systems: Systems) -> Drawing:
     time = MEASURES["mean_step_ms"] if any(member.is_probe for member in members) else MEASURES["train_s"]
     device, total = MEASURES["peak_memory_largest_bytes"], MEASURES["peak_memory_sum_bytes"]
     scale = scale_of(time.unit, [systems.amount(time, member).center for member in members])
-    of_memory = scale_of(
-        "bytes", [systems.amount(size, member).center for size in (device, total) for member in members]
-    )
+    sizes = [systems.amount(measure, member).center for measure in (device, total) for member in members]
+    of_memory = scale_of("bytes", sizes)
     labels = [member.label for member in members]
 
     def layer(measure: Measure, size: float, colour: str, height: float, alpha: float = 0.9) -> plots.Bars:

@@ -123,17 +123,14 @@ def _effects_of(
 
 def axis_verdicts(families: Sequence[AxisEffects]) -> dict[tuple[str, str], list[Verdict]]:
     """Return main effects as verdicts on the values of an axis, by the axis and the title of `AxisEffects`."""
-    found: dict[tuple[str, str], list[Verdict]] = {}
+    found = []
     for family in families:
-        by_value = grouped(
-            ((effect.axis, effect.level, effect.baseline), effect.comparison) for effect in family.effects
-        )
+        by_value = grouped(((one.axis, one.level, one.baseline), one.comparison) for one in family.effects)
         for (axis, level, base), (speed, *quality) in by_value.items():
-            verdict = Verdict(
-                f"{axis} {level}", f"{axis} {base}", (), (), speed, tuple(quality), None, family.task, Differs(), 1
-            )
-            found.setdefault((axis, family.title), []).append(verdict)
-    return found
+            names = f"{axis} {level}", f"{axis} {base}"
+            verdict = Verdict(*names, (), (), speed, tuple(quality), None, family.task, Differs(), 1)
+            found.append(((axis, family.title), verdict))
+    return grouped(found)
 
 
 def verdict_section(
@@ -144,9 +141,7 @@ def verdict_section(
         f"against {verdicts[0].baseline}{f', {title}' if title else ''}": verdicts
         for (_, title), verdicts in axis_verdicts(effects).items()
     }
-    comparable = grouped(
-        (f"against {verdict.baseline}", verdict) for verdict in judgements if not verdict.differs.refused
-    )
+    comparable = grouped((f"against {one.baseline}", one) for one in judgements if not one.differs.refused)
     drawings = []
     if of_axes:
         mean = "Mean effect of a value over the combinations of the other axes. "
@@ -226,9 +221,8 @@ def interval_of(comparison: MeasureComparison, factor: float, name: str, task: s
     style = EQUAL if comparison.outcome == "equal" else OPEN
     if comparison.outcome == "different" and comparison.is_better is not None:
         style = BETTER if comparison.is_better else WORSE
-    value, low, high = (
-        None if end is None else factor * end for end in (comparison.change, comparison.low, comparison.high)
-    )
+    ends = (comparison.change, comparison.low, comparison.high)
+    value, low, high = (None if end is None else factor * end for end in ends)
     change, interval = change_words(comparison, task), signed_interval_words(comparison, task)
     text = f"{name}: {name_of(comparison)} {change} {interval}, {style.label}"
     return Interval(value, low, high, margin, style, text)

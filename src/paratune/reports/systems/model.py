@@ -72,7 +72,7 @@ class Configuration:
     label: str  # name in tables and figures
     values: Mapping[str, str]  # name of its value on each axis except seeds, by label of the axis
     cell_runs: tuple[CellRun, ...]  # runs of all seeds and repeats
-    settings: Mapping[str, Any]  # its values of all keys that the axes vary, by dotted key
+    settings: Mapping[str, Any]  # its values of all keys that the axes vary, by dotted key; and `MATRIX` of several
 
     @cached_property
     def runs(self) -> tuple[RunRecord, ...]:
@@ -109,10 +109,7 @@ class Configuration:
 
 
 def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
-    """Return the values of the axes that vary: names alone, numbers after the name of their axis.
-
-    `values` has the name of the value on each axis, by the label of the axis.
-    """
+    """Return the values, by label, of the axes that vary: names alone, numbers after the name of their axis."""
     parts = []
     for axis in axes:
         if len(axis.values) > 1:
@@ -204,14 +201,13 @@ class Systems:
         """The configurations in the order of the axes, including those without a finished run."""
         record, cell_runs = self.record, self.cell_runs
         axes = [axis for axis in record.axes if not axis.is_seed]
-        groups = grouped(
-            ((item.cell.kind, *(item.cell.values[axis.label] for axis in axes)), item) for item in cell_runs
-        )
+        labels = [axis.label for axis in axes]
+        groups = grouped(((item.cell.kind, *map(item.cell.values.__getitem__, labels)), item) for item in cell_runs)
         keys = _varied_keys(record, cell_runs)
         kinds = {cell_run.cell.kind for cell_run in cell_runs}
         configurations = []
         for (kind, *names), group in groups.items():
-            values = dict(zip((axis.label for axis in axes), names, strict=True))
+            values = dict(zip(labels, names, strict=True))
             label = label_of(axes, values) or record.name
             if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
                 label += ", probe"
@@ -243,7 +239,7 @@ class Systems:
     @cached_property
     def machines(self) -> Mapping[Hashable, list[RunRecord]]:
         """The runs grouped by kind of machine, in the order of the runs."""
-        by_matrix = grouped((self.matrix_of(member), run) for member in self.measured for run in member.runs)
+        by_matrix = grouped((member.settings.get(MATRIX), run) for member in self.measured for run in member.runs)
         # By matrix: a run on one GPU does not record the links of its node, which are those of its own matrix.
         return grouped(pair for runs in by_matrix.values() for pair in zip(machine_kinds(runs), runs, strict=True))
 
@@ -341,14 +337,9 @@ class Systems:
         # The efficiency column has the remark.
         return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
-    def matrix_of(self, configuration: Configuration) -> str:
-        """Return the name of its matrix, of several; empty for a single one."""
-        labels = (axis.label for axis in self.record.axes if MATRIX in axis.keys)
-        return next((configuration.values[label] for label in labels), "")
-
     def price_of(self, configuration: Configuration) -> float | None:
         """Return the price of a device-hour of its matrix."""
-        return self.prices.get(self.matrix_of(configuration), self.record.price_per_device_hour)
+        return self.prices.get(configuration.settings.get(MATRIX, ""), self.record.price_per_device_hour)
 
     def drawn(self, members: Sequence[Configuration], limit: int = MAX_BARS) -> tuple[list[Configuration], str]:
         """Return the baseline and the fastest members, in their order; and a sentence about the selection."""

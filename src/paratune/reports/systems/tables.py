@@ -16,7 +16,7 @@ from paratune.reports.rows import evaluate_targets, time_until
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
 from paratune.reports.systems.building import amount_cell, build, findings, memory_notes, scalings
-from paratune.reports.systems.model import Configuration, Systems
+from paratune.reports.systems.model import MATRIX, Configuration, Systems
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
 from paratune.verdicts import MeasureComparison
@@ -26,12 +26,7 @@ MAX_BESIDE = 3  # configurations that are beside each other; more have a line ea
 MAX_SCORES = 2  # headline scores of a split
 ALL_IN_JSON = "--json has all of them"  # note of a shortened table in a terminal
 _ADJUSTED = " *"
-_TIMES = named("train_s", "epoch_s")
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
-RESOURCES = named(
-    *("utilisation", "mfu", "communication_share", "communication_exposed_share", "wait_share", "get_batch_share"),
-    *("bubble_share", "padding_share", "energy_j", "total_s", "device_hours"),
-)
 SLICES, SLICES_HEADING = "slices", "Scores by slice"
 _SLICE_WIDTH = 60
 Entry = Mapping[str, Any]  # an entry of `summary.slices.SPLIT.COLUMN`
@@ -62,9 +57,7 @@ _MODEL = (
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
-    """Yield time and memory over the number of devices, with constant total batch and with constant batch per
-    device.
-    """
+    """Yield time and memory over the number of devices, for a constant total batch and a constant batch per device."""
     titles = {"strong": "Constant total batch", "weak": "Constant batch per device"}
     for rule, lines in grouped((scaling.rule, scaling) for scaling in scalings(systems.measured)).items():
         members = [member for line in lines for member in line.members]
@@ -118,7 +111,11 @@ def phases_table(systems: Systems) -> Table:
 
 def resources_table(systems: Systems) -> Table:
     """Return utilisation, communication, energy, device-hours and cost."""
-    members, measures, notes = systems.measured, [*RESOURCES], []
+    members, notes = systems.measured, []
+    measures = [*named(
+        "utilisation", "mfu", "communication_share", "communication_exposed_share", "wait_share", "get_batch_share",
+        "bubble_share", "padding_share", "energy_j", "total_s", "device_hours",
+    )]  # fmt: skip
     if known := {price for member in members if (price := systems.price_of(member)) is not None}:
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
         measures.append(cost(max(known)))
@@ -137,7 +134,7 @@ def quality_measures(members: Sequence[Configuration], splits: Sequence[str] = (
 
 def _time(members: Sequence[Configuration]) -> list[Measure]:
     are_probes = [member.is_probe for member in members]
-    full = [] if all(are_probes) else _TIMES
+    full = [] if all(are_probes) else named("train_s", "epoch_s")
     return [*full, MEASURES["samples_per_s"], *([MEASURES["mean_step_ms"]] if any(are_probes) else [])]
 
 
@@ -346,7 +343,7 @@ def machine_tables(systems: Systems) -> Iterator[Table]:
 
 def machine_names(systems: Systems) -> list[str]:
     """Return a name for each kind of machine: its matrix, or its GPUs or CPU, if that is unique; else a letter."""
-    matrices = {run.folder: systems.matrix_of(member) for member in systems.measured for run in member.runs}
+    matrices = {run.folder: member.settings.get(MATRIX) for member in systems.measured for run in member.runs}
     by_matrix, models = [], []
     for runs in systems.machines.values():
         nodes = [node for run in runs for node in run.run.hardware]
