@@ -39,6 +39,7 @@ Part = Table | Text | Padding
 Parts = Iterator[Part]
 _STYLES = {True: "green", False: "red", None: ""}
 _MAX_LINES = 8  # configurations, differing settings, verdicts or reasons, where a screen has room for them
+_FEW_LINES = 4  # with fewer of them, problems of a matrix are named without their sentences
 _RUNS_LINES, _SWEEP_LINES, _COMPARISON_LINES = 29, 22, 30  # of a screen; commands print up to three more
 
 
@@ -174,18 +175,19 @@ def _statements(statements: Iterable[Statement]) -> Iterator[Text]:
 
 def terminal_sweep(report: SweepReport) -> TerminalParts:
     """Return the conclusions of a matrix, the chosen candidates and the configurations for a terminal."""
-    trust = trust_statements(report)
-    problems = [statement for statement in trust if statement.is_good is False]
-    conclusions = [*_statements([*matrix_statements(report), *problems])]
-    if unknown := [statement.label for statement in trust if statement.is_good is None]:
-        conclusions.append(Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}.")))
+    conclusions, trust = matrix_statements(report), grouped((item.is_good, item) for item in trust_statements(report))
+    problems, unknown = trust.get(False, []), trust.get(None, [])
     # The conclusions have the one choice by validation, without its test scores.
     has_choices = len(report.groups) > 1 or (report.is_choice and report.groups[0].split_shown == "test")
     tables = {section.key: section.tables for section in report.sections}
     lost = [(item.reason or "unknown", item.cell.name) for item in report.cell_runs if item.record is None]
 
     def parts(most: int) -> Parts:
-        yield from conclusions
+        is_short = most < _FEW_LINES
+        yield from _statements(conclusions if is_short else [*conclusions, *problems])
+        for title, found in (("! Problems", problems if is_short else []), ("? Cannot tell", unknown)):
+            names = ", ".join(statement.label for statement in found).lower()
+            yield from [Text(plain(f"{title}: {names}."))] if found else []
         if has_choices:
             yield replace(chosen_table(report), title="", notes=(), marked=()).first(most, ALL_IN_JSON)
         if report.measured:
