@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from tiny_questions import squad
 
+from paratune.config.sections import Reading
 from paratune.data.json_tables import is_squad, parse_json, squad_table
-from paratune.data.read import PARSERS, read_table
-from paratune.data.tables import parse_csv, parse_paragraphs, parse_text, parse_tsv
+from paratune.data.read import parse_parquet, read_table
+from paratune.data.tables import decode, parse_csv, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError
 
 from .fuzz import Difference, Reader, differ
@@ -27,6 +29,7 @@ from .fuzz import Difference, Reader, differ
 Rows = list[dict[str, Any]]
 _LETTERS = st.characters(codec="utf-8", exclude_characters="\0\ufeff")
 CELL = st.one_of(st.text(st.sampled_from('ab ,;"\n\r\tçß€😀\u2028'), max_size=8), st.text(_LETTERS, max_size=5))
+COMMA, TAB = Reading(separator=","), Reading(separator="tab")
 NAMES = st.lists(st.text(st.sampled_from("abcdé_"), min_size=1, max_size=4), min_size=1, max_size=4, unique=True)
 
 
@@ -111,11 +114,15 @@ def csv_bytes(document: Any, separator: str = ",") -> bytes:
 
 def whole_csv(document: Any, raw: bytes, place: Path) -> None:
     names, rows = document
-    same_rows("csv", [dict(zip(names, row, strict=True)) for row in rows], rows_of(parse_csv(raw, "x.csv")))
+    same_rows(
+        "csv",
+        [dict(zip(names, row, strict=True)) for row in rows],
+        rows_of(parse_csv(decode(raw, "x.csv"), "x.csv", COMMA)),
+    )
 
 
 def damaged_csv(document: Any, raw: bytes, place: Path) -> None:
-    _held_against(parse_csv, raw, lambda text: rfc4180(text, _separator(text)))
+    _held_against(partial(parse_csv, reading=COMMA), raw, lambda text: rfc4180(text, ","))
 
 
 def damaged_tsv(document: Any, raw: bytes, place: Path) -> None:
@@ -130,18 +137,13 @@ def damaged_tsv(document: Any, raw: bytes, place: Path) -> None:
         lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         return [line.split("\t") for line in lines if line]
 
-    _held_against(parse_tsv, raw, both)
+    _held_against(partial(parse_tsv, reading=TAB), raw, both)
 
 
-def _separator(text: str) -> str:
-    header = text.lstrip().partition("\n")[0]
-    return ";" if ";" in header and "," not in header else ","
-
-
-def _held_against(parse: Callable[[bytes, str], pa.Table], raw: bytes, other: Callable[[str], list[list[str]]]) -> None:
+def _held_against(parse: Callable[[str, str], pa.Table], raw: bytes, other: Callable[[str], list[list[str]]]) -> None:
     """Raise `Difference` if a reader accepts input that another one rejects or reads differently."""
     try:
-        actual = rows_of(parse(raw, "x"))
+        actual = rows_of(parse(decode(raw, "x"), "x"))
     except DataError:
         return
     try:
@@ -162,7 +164,7 @@ def tsv_bytes(document: Any) -> bytes:
 def whole_tsv(document: Any, raw: bytes, place: Path) -> None:
     names, rows = document
     expected = [dict(zip(names, row, strict=True)) for row in rows if "\t".join(row)]
-    actual = rows_of(parse_tsv(raw, "x.tsv"))
+    actual = rows_of(parse_tsv(decode(raw, "x.tsv"), "x.tsv", TAB))
     same_rows("tsv", expected, actual)
 
 
@@ -183,7 +185,7 @@ def json_lines(document: Rows) -> bytes:
 
 
 def whole_json(document: Rows, raw: bytes, place: Path) -> None:
-    _same_json(document, parse_json(raw, "x.jsonl"))
+    _same_json(document, parse_json(decode(raw, "x.jsonl"), "x.jsonl"))
 
 
 def damaged_lines(document: Rows, raw: bytes, place: Path) -> None:
@@ -206,7 +208,7 @@ def _loads(text: str) -> Any:
 
 def _json_held_against(raw: bytes, other: Callable[[str], Any]) -> None:
     try:
-        table = parse_json(raw, "x.json")
+        table = parse_json(decode(raw, "x.json"), "x.json")
     except DataError:
         return
     text = raw.decode("utf-8-sig")
@@ -244,12 +246,12 @@ def squad_bytes(document: tuple[int, int]) -> bytes:
 def whole_squad(document: tuple[int, int], raw: bytes, place: Path) -> None:
     paragraphs = [part for article in json.loads(raw)["data"] for part in article["paragraphs"]]
     expected = [question["id"] for part in paragraphs for question in part["qas"]]
-    differ("ids", expected, parse_json(raw, "x.json")["id"].to_pylist())
+    differ("ids", expected, parse_json(decode(raw, "x.json"), "x.json")["id"].to_pylist())
 
 
 def damaged_squad(document: tuple[int, int], raw: bytes, place: Path) -> None:
     try:
-        actual = rows_of(parse_json(raw, "x.json"))
+        actual = rows_of(parse_json(decode(raw, "x.json"), "x.json"))
     except DataError:
         return
     value = _loads(raw.decode("utf-8-sig"))
@@ -288,7 +290,7 @@ def whole_parquet(table: pa.Table, raw: bytes, place: Path) -> None:
 
 def damaged_parquet(table: pa.Table, raw: bytes, place: Path) -> None:
     try:
-        actual = PARSERS[".parquet"](raw, "x.parquet")
+        actual = parse_parquet(raw, "x.parquet")
     except DataError:
         return
     rows_of(actual)  # an accepted table can be read, with valid text
@@ -304,18 +306,20 @@ def text_bytes(lines: list[str]) -> bytes:
 
 
 def whole_text(lines: list[str], raw: bytes, place: Path) -> None:
-    differ("lines", [line for line in lines if line.strip()], parse_text(raw, "x.txt")["text"].to_pylist())
+    differ(
+        "lines", [line for line in lines if line.strip()], parse_text(decode(raw, "x.txt"), "x.txt")["text"].to_pylist()
+    )
     paragraphs: list[list[str]] = [[]]
     for line in lines:
         paragraphs = [*paragraphs[:-1], [*paragraphs[-1], line]] if line.strip() else [*paragraphs, []]
-    actual = [part.strip() for part in parse_paragraphs(raw, "x.txt")["text"].to_pylist()]
+    actual = [part.strip() for part in parse_paragraphs(decode(raw, "x.txt"), "x.txt")["text"].to_pylist()]
     differ("paragraphs", ["\n".join(part).strip() for part in paragraphs if part], actual)
 
 
 def damaged_text(lines: list[str], raw: bytes, place: Path) -> None:
     try:
-        actual = parse_text(raw, "x.txt")["text"].to_pylist()
-        parse_paragraphs(raw, "x.txt")
+        actual = parse_text(decode(raw, "x.txt"), "x.txt")["text"].to_pylist()
+        parse_paragraphs(decode(raw, "x.txt"), "x.txt")
     except DataError:
         return
     lines_of = re.split("\r?\n", raw.decode("utf-8-sig"))

@@ -31,8 +31,8 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 600, 450),
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
-    # Order, loader, workers and token store are 1,900 lines; readers are built anew next.
-    "data": (("data/*", *TRAINER), (), 6_800, 5_800),
+    # Order, loader, workers and token store are 1,900 lines; dialects and formats of files 1,300.
+    "data": (("data/*", *TRAINER), (), 7_300, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -48,7 +48,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 80_000
+MOST = 80_550
 """Lines of the whole source."""
 
 

@@ -9,13 +9,14 @@ from paratune.config.own_code import source_code
 from paratune.config.permission import allow, trust
 from paratune.config.sources import CODE
 from paratune.console import Display
-from paratune.errors import coded
+from paratune.errors import CheckpointError, coded
 from paratune.records import MODEL_FOLDER, RUN_FILE
 from paratune.records.own import TASK_FILE, read_task_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from paratune.config.sections import Reading
     from paratune.infer.trained import TrainedModel
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,24 @@ def load_model(name: str, device: str, *, run_code: bool = False, **columns: str
     return load_trained(name, NamedColumns(**columns), device)
 
 
+def model_reading(name: str) -> "Reading":
+    """Return how the files of a model's run were read: further files are read in the same way."""
+    from pydantic import ValidationError
+
+    from paratune.config.sections import Data  # imports pydantic, which no --help needs
+
+    folder = _model_folder(name)
+    try:
+        return Data.model_validate(read_task_file(folder).get("reading", {})).reading
+    except ValidationError as error:
+        message = f"{folder / TASK_FILE} is damaged: reading: {error.errors()[0]['msg']}; train the run again"
+        raise CheckpointError(message, code="run.damaged", folder=str(folder)) from error
+
+
+def _model_folder(name: str) -> Path:
+    return Path(name) / MODEL_FOLDER if (Path(name) / RUN_FILE).is_file() else Path(name)
+
+
 def check_model(name: str, *, run_code: bool = False) -> None:
     """Raise an error for a missing model folder before torch is imported; `run_code` as for `load_model`.
 
@@ -58,7 +77,7 @@ def check_model(name: str, *, run_code: bool = False) -> None:
     from paratune.records.constant import CONSTANT, not_better  # imports pydantic, which no --help needs
 
     # A folder that is not whole gets the error of `load_trained`, which knows more.
-    folder = Path(name) / MODEL_FOLDER if (Path(name) / RUN_FILE).is_file() else Path(name)
+    folder = _model_folder(name)
     if not Path(name).is_dir():
         folder = Path(locate(name))
     if run_code:
@@ -76,9 +95,12 @@ def allow_source(source: str) -> None:
         allow([source_code(source, "data")])
 
 
-def read_source(source: str) -> "pa.Table":
-    """Return the rows of a data source that the user named in the call or on the command line, also of its code."""
+def read_source(source: str, model: str) -> "pa.Table":
+    """Return the rows of a data source that the user named in the call or on the command line, also of its code.
+
+    A file is read as those of the run of `model`.
+    """
     from paratune.data.read import read_table
 
     allow_source(source)
-    return read_table(source)
+    return read_table(source, model_reading(model))

@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from paratune.api.apply import apply, check_model, load_model, read_source, warn_about_unknown_tokens
+from paratune.api.apply import apply, check_model, load_model, model_reading, read_source, warn_about_unknown_tokens
 from paratune.api.process import process_as_before, set_up_process, several
 from paratune.api.run import Run, run_folder
 from paratune.api.split_rows import split_table
@@ -99,7 +99,7 @@ def evaluate(
         return _saved_slices(name, by, options, run_code=run_code)
     require_at_least("--batch-size", batch_size)
     with stdout_for_results():
-        table = read_source(source)
+        table = read_source(source, name)
         trained = load_model(name, device, run_code=run_code, **named).with_labels(_by_value(labels))
         import numpy as np
 
@@ -110,7 +110,7 @@ def evaluate(
     _check_by(by, trained.task.kind, name)
     split = trained.read(source, table, require_labels=True)
     refuse_pseudo(mark_pseudo(split.samples, table), "--data", source)
-    values = slice_values(split, by)
+    values = slice_values(split, by, model_reading(name))
     warn_about_unknown_tokens(split)
     evaluation = apply(trained, split, DEFAULT_BATCH_SIZE if batch_size is None else batch_size)
     seen = None if trained.run is None else read_text_hashes(trained.run / TRAIN_TEXTS_FILE)

@@ -74,7 +74,7 @@ def read_rows(
     set_up_process()
     source = fspath(data) if isinstance(data, str | PathLike) else TEXTS
     with stdout_for_results():
-        table = read_source(source) if isinstance(data, str | PathLike) else data
+        table = read_source(source, model) if isinstance(data, str | PathLike) else data
         trained = load_model(model, device, run_code=run_code, **named)
     if not isinstance(table, pa.Table):
         # Where the model reads several columns, `read` names those that a list of texts lacks.

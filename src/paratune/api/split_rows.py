@@ -26,6 +26,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     import pyarrow as pa
     from pyarrow import parquet
 
+    from paratune.config.sections import Reading
     from paratune.data.read import read_table
 
     saved = sorted(path.name.split(".")[1] for path in folder.glob(predictions_file("*")))
@@ -46,9 +47,9 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     index = predictions.column("index").to_numpy()
     sources = predictions.column("source").to_pylist() if len(files) > 1 else files * len(index)
     file_of_row = np.asarray(sources, dtype=object)
-    tables, order = [], []
+    tables, order, reading = [], [], Reading.of(data)
     for file in files:
-        table = read_table(file, revision=data.get("hub_revision") if file.startswith("hub:") else None)
+        table = read_table(file, reading)
         places = np.flatnonzero(file_of_row == file)
         if len(places) and index[places].max() >= table.num_rows:
             message = f"{file} does not have the rows of {path.name}: it changed after the run; name a file with these"

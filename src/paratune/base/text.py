@@ -26,7 +26,11 @@ def plain_lines(value: Any) -> str:
 
 
 def listing(names: Iterable[str], most: int = 20) -> str:
-    """Return names with commas between them; of more than `most` names, the first ones and the number of the others."""
+    """Return names with commas between them; of more than `most` names, or of long ones, the first ones and the number
+    of the others: at most 200 characters of names."""
     all_names = list(names)
-    more = f", and {len(all_names) - most} more" if len(all_names) > most else ""
-    return ", ".join(all_names[:most]) + more
+    shown = [name[:200] for name in all_names[:most]]
+    while len(", ".join(shown)) > 200:
+        shown.pop()
+    more = f", and {len(all_names) - len(shown)} more" if len(all_names) > len(shown) else ""
+    return ", ".join(shown) + more

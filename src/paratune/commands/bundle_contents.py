@@ -171,7 +171,7 @@ def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scr
         from paratune.data.read import read_table
 
         path = scratch / f"{number}.parquet"
-        pq.write_table(read_table(source, revision=loaded.config.data.hub_revision), path)
+        pq.write_table(read_table(source, loaded.config.data.reading), path)
         name = f"data/{number:04d}/{_plain_name(source)}.parquet"
         contents.add(name, path)
         return name

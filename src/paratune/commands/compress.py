@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from paratune.api.apply import allow_source, check_model
+from paratune.api.apply import allow_source, check_model, model_reading
 from paratune.api.process import set_up_process, several
 from paratune.api.run import Run
 from paratune.base.atomic import delete_folder
@@ -232,7 +232,7 @@ def make_form(
     trained = load_trained(model, NamedColumns(**columns), "cpu")
     require_quantizable(trained, model, form)
     source = data or _file_of_run(trained, model)
-    table = read_table(source)
+    table = read_table(source, model_reading(model))
     checked = trained.read(source, table.take(evenly(table.num_rows, rows)), require_labels=False)
     with Display(speaks=True).bar("quantize", 1) as bar:
         job = QuantizeJob(trained, model, form, checked, batch_size=batch_size, on_batch=bar.show)

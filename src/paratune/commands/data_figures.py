@@ -81,7 +81,7 @@ def _all_columns(data: Data, splits: Mapping[str, Any]) -> dict[str, list[Any]]:
         sources = split.samples.sources
         files = sources if sources is not None else [split.source] * len(split.samples)
         places += zip(files, split.samples.rows.tolist(), strict=True)
-    tables = {file: read_table(file, revision=data.hub_revision).to_pydict() for file in dict(places)}
+    tables = {file: read_table(file, data.reading).to_pydict() for file in dict(places)}
     names = dict.fromkeys(name for table in tables.values() for name in table)
     return {name: [tables[file][name][row] if name in tables[file] else None for file, row in places] for name in names}
 

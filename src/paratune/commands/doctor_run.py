@@ -187,7 +187,7 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
     """Yield the problems of a file with the lines that repair them: of the file, else its columns, else its values."""
     columns, task, is_labelled = config.data.columns, config.task, not key.startswith("data.predict.")
     try:
-        table = read_table(source)
+        table = read_table(source, config.data.reading)
     except ParatuneError as error:
         near = _NEAREST.search(str(error))
         line = f"{key}: {Path(source).with_name(near[1])}" if near else ""
@@ -245,9 +245,8 @@ def _suggested(table: pa.Table, config: Config, *, without: str | None = None) -
     label = config.data.columns.label
     with suppress(DataError, KeyError):  # KeyError: two columns have one name
         rest = table.select([name for name in table.column_names if name != without])
-        is_labelled = label in rest.column_names
-        task = None if is_labelled else "mlm"
-        return guess_options(rest, "", task=task, columns={"label": label if is_labelled else None}).values
+        known = label if isinstance(label, str) and label in rest.column_names else None
+        return guess_options(rest, "", task=None if known else "mlm", columns={"label": known}).values
     return {}
 
 
@@ -263,7 +262,7 @@ def _slice_findings(config: Config, parts: Mapping[str, tuple[str, Samples]], se
     for source, samples in () if config.measure.probe else scored:
         for name in names:
             try:
-                column_values(samples, source, [name])
+                column_values(samples, source, [name], config.data.reading)
             except DataError as error:
                 if str(error) not in seen:  # else two sets of one file
                     near = _NEAREST.search(str(error))

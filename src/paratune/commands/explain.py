@@ -57,7 +57,7 @@ def explain(
     if out is not None:
         check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
-        table = read_source(input)
+        table = read_source(input, model)
         check_model(model, run_code=run_code)
         with collector_off_for_imports():
             from paratune.explain.explain import METHODS, explain_rows, require_explainable, select_rows
@@ -161,7 +161,7 @@ def feedback(
     check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
         check_model(run, run_code=run_code)
-        source, table = (input, read_source(input)) if input is not None else split_table(Path(run), str(split))
+        source, table = (input, read_source(input, run)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
             from paratune.feedback.feedback import calibrate, give_feedback
             from paratune.feedback.page import ClassFeedback, as_dict, write_feedback

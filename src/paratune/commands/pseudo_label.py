@@ -74,7 +74,7 @@ def pseudo_label(
 
         for model in models:
             check_model(model, run_code=run_code)
-        table = read_source(input)
+        table = read_source(input, models[0])
     labellers: list[Labeller] = []
     for model in models:  # only one model is in memory at a time
         with stdout_for_results():

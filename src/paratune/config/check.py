@@ -183,6 +183,10 @@ def _files(found: Contradictions) -> None:
     if not any(source.startswith("hub:") for _, source in data_sources(data)):
         keys = ("data.train", "data.validation", "data.test")
         found.unused("data.hub_revision", "without a data set of the hub (hub:NAME)", *keys)
+    separated = (".csv", ".tsv", ".txt")
+    if not any(source.removesuffix(".gz").lower().endswith(separated) for _, source in data_sources(data)):
+        keys = ("data.separator", "data.quote", "data.header")
+        found.unused(keys, "without a CSV, TSV or .txt file", "data.train")
     if data.num_workers == 0:
         found.unused("data.prefetch_factor", "without worker processes (data.num_workers: 0)", "data.num_workers")
     for name in ("validation", "test"):
@@ -244,8 +248,8 @@ def _columns(found: Contradictions) -> None:
     named = {name: named_columns(getattr(columns, name)) for name in ("text", "text_pair", "negative", "choices")}
     for name, words in named.items():
         key = f"data.columns.{name}"
-        if columns.label is not None and columns.label in words:
-            message = f"{key} has the column {columns.label} of data.columns.label; the text would contain the answer"
+        if both := [label for label in named_columns(columns.label) if label in words]:
+            message = f"{key} has the column {both[0]} of data.columns.label; the text would contain the answer"
             found.add(message, key, "data.columns.label")
         for word, count in Counter(words).items():
             if count > 1:

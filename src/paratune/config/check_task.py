@@ -53,6 +53,9 @@ def _columns(found: Contradictions) -> None:
         _stride(found, "task.stride", task.stride)
     if isinstance(task, OwnTask) and len(set(task.scores)) < len(task.scores):
         found.add(f"task.scores: {one_line(task.scores)} has a name twice", "task.scores")
+    if isinstance(columns.label, list) and not isinstance(task, MultiLabelTask):
+        message = f"data.columns.label: {one_line(columns.label)} is a list; a column for each label needs multi_label"
+        found.add(message, "data.columns.label", "task.kind")
     # The position of an answer counts in one column, and words are a list of one column.
     for kind, name in (("qa", "text_pair"), ("token_classification", "text")):
         if task.kind == kind and isinstance(joined := getattr(columns, name), list):
@@ -89,11 +92,12 @@ def _tags(found: Contradictions) -> None:
     task, best = found.config.task, found.config.evaluate.best
     if not isinstance(task, TokenClassificationTask):
         return
+    names = class_names(task)
     if task.scheme == "iob2":
-        wrong = [tag for tag in task.labels if tag != "O" and not re.fullmatch(r"[BI]-.+", tag)]
-        begins = {tag[2:] for tag in task.labels if tag.startswith("B-")}
-        alone = [tag for tag in task.labels if tag.startswith("I-") and tag[2:] not in begins]
-        if wrong or alone or "O" not in task.labels:
+        wrong = [tag for tag in names if tag != "O" and not re.fullmatch(r"[BI]-.+", tag)]
+        begins = {tag[2:] for tag in names if tag.startswith("B-")}
+        alone = [tag for tag in names if tag.startswith("I-") and tag[2:] not in begins]
+        if wrong or alone or "O" not in names:
             problem = f"{', '.join(wrong)}, which are not O, B-TYPE or I-TYPE" if wrong else "no O"
             problem = f"{', '.join(alone)} without B- of the same type" if alone and not wrong else problem
             message = f"task.labels has {problem}; correct it, or set task.scheme: none for classes of words"

@@ -20,6 +20,8 @@ _PATTERNS = {
     r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$": "a name (letters, digits and _ . @ + -)",
     r"^(\d+-)?\d+(:\d+){0,2}$": 'a time in quotes: "30" minutes, "08:00:00" or "2-12"',
     r"^\d+[KMGT]?$": 'memory in quotes: "64G", or "0" for all',
+    r"^(.|tab)$": "one character, or tab",
+    r"^(.|none)$": "one character, or none",
 }
 _PLURALS = {name: f"{name}s" for name in ("text", "whole number", "number", "mapping")}
 _PLURALS["true or false"] = "true or false"

@@ -2,13 +2,28 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Part = Annotated[float, Field(gt=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 Columnar = Text | Annotated[list[Text], Field(min_length=1)]
+
+
+def _column_name(value: Any) -> Any:
+    """Return the name of a column by number, as in a table without a header."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise ValueError("columns are counted from 1")
+        return str(value)
+    return value
+
+
+Column = Annotated[str, Field(min_length=1), BeforeValidator(_column_name, json_schema_input_type=str | int)]
+"""A column by its name or, in a file without a header, by its number, counted from 1."""
+Joined = Column | Annotated[list[Column], Field(min_length=1)]
+"""Columns whose texts are joined."""
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LONGEST_S = 100_000_000

@@ -3,17 +3,20 @@
 The text under a field is its help, also in the JSON schema and on the page *Options* of the documentation.
 """
 
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from paratune.config.optional_sections import Distil, TfidfOptions, Trackers
 from paratune.config.section import (
     LONGEST_S,
     CodeName,
+    Column,
     Columnar,
+    Joined,
     LayerNumbers,
     NonNegative,
     OwnCode,
@@ -46,22 +49,23 @@ class RunOptions(Section):
 
 
 class Columns(Section):
-    """The columns of the files; they are not guessed."""
+    """The columns of the files, by name or, with `data.header: false`, by number from 1; they are not guessed."""
 
-    text: Columnar | None = None
+    text: Joined | None = None
     """Column of the text; a list of columns is joined by `separator`."""
-    text_pair: Columnar | None = None
+    text_pair: Joined | None = None
     """Column of the second text of a pair; in multiple_choice, of a text that is put before each choice."""
-    negative: Columnar | None = None
+    negative: Joined | None = None
     """Column of a text that is not related to `text`, for triplets (task `embedding`)."""
-    choices: Columnar | None = None
+    choices: Joined | None = None
     """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
-    label: Text | None = None
-    """Column of the class label, of the numeric target, of the gold answers (task `qa`), or of the right choice."""
-    answer_start: Text | None = None
+    label: Joined | None = None
+    """Column of the class label, of the numeric target, of the gold answers (task `qa`), or of the right choice; in
+    `multi_label` also a list: a column of 0 and 1 for each label, which has the name of the label."""
+    answer_start: Column | None = None
     """Column of the character position at which the answer starts, when the column `label` holds only the answer's text
     (task `qa`)."""
-    id: Text | None = None
+    id: Column | None = None
     """Column that identifies rows in prediction files; default: row numbers."""
     separator: str = "\n"
     """Text between joined columns."""
@@ -95,7 +99,7 @@ class SplitOptions(Section):
     """Seed of the split; independent of `run.seed`, so that runs with different seeds have the same parts."""
     stratify: bool = False
     """Keep the share of each label equal in all parts (classification)."""
-    group_by: Text | None = None
+    group_by: Column | None = None
     """Column that groups rows: all rows with the same value stay in one part, such as all reviews of one film."""
 
     @property
@@ -130,6 +134,33 @@ class FigureOptions(Section):
     ...n't)."""
 
 
+class Reading(NamedTuple):
+    """How sources are read, with the options of `Data`; None: found in the file."""
+
+    encoding: str | None = None
+    separator: str | None = None
+    quote: str | None = None
+    header: bool = True
+    hub_revision: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Reading":
+        """Return the options of reading among others, such as those of the section `data` in a record."""
+        return cls(**{name: options[name] for name in cls._fields if name in options})
+
+
+AS_FOUND: Final = Reading()
+"""Everything is found in the file."""
+
+
+def _known_encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise ValueError("a name that Python knows, such as utf-8, cp1252 or latin-1") from None
+    return name
+
+
 class Data(Section):
     """Files, columns and tokens."""
 
@@ -154,6 +185,16 @@ class Data(Section):
     """Maximum number of rows, for a first try."""
     missing: Literal["refuse", "drop"] = "refuse"
     """Rows with an empty text or label: refuse reports an error, drop counts them and leaves them out."""
+    encoding: Annotated[Text, AfterValidator(_known_encoding)] | None = None
+    """Encoding of text files, such as cp1252; default: UTF-8, or that of the file's byte order mark."""
+    separator: Annotated[str, Field(pattern=r"^(.|tab)$")] | None = None
+    """Text between two fields of CSV, TSV and .txt files, such as ";", or tab; default: found in the file."""
+    quote: Annotated[str, Field(pattern=r"^(.|none)$")] | None = None
+    """Character around fields of CSV, TSV and .txt files that contain a separator; none: quotes are plain characters.
+    Default: '"', and in TSV files found in the file."""
+    header: bool = True
+    """Whether the first line of CSV, TSV and .txt files has the names of columns. false: columns have numbers, counted
+    from 1: `columns: {text: 1, label: 3}`."""
     max_length: Positive | None = None
     """Maximum number of tokens of a sample, with special tokens; longer samples are truncated. Default: the model's
     limit."""
@@ -175,6 +216,11 @@ class Data(Section):
     """With `num_workers`: maximum number of steps that a loader worker is ahead; default: 2."""
     cache_dir: Text | None = None
     """Folder of the token files; default: $PARATUNE_CACHE, else ~/.cache/paratune."""
+
+    @property
+    def reading(self) -> Reading:
+        """How the sources are read."""
+        return Reading.of(vars(self))
 
 
 def data_sources(data: Data) -> Iterator[tuple[str, str]]:

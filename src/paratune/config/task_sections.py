@@ -135,8 +135,9 @@ class TokenClassificationTask(Section):
     """A tag for each word of a text, such as named entities or parts of speech."""
 
     kind: Literal["token_classification"]
-    labels: list[Text]
-    """The tags in the order of their ids, such as [O, B-PER, I-PER]."""
+    labels: list[Text] | dict[str | int, Text]
+    """The tags in the order of their ids, such as [O, B-PER, I-PER], or a mapping of each value to its tag; numbers in
+    the data that no value equals are positions in the list."""
     scheme: Literal["iob2", "none"] = "iob2"
     """iob2: tags mark entities: B- the first word of an entity, I- its other words, O a word outside of entities; none:
     tags are classes of words, such as parts of speech."""
@@ -233,9 +234,7 @@ def class_names(task: Task) -> list[str]:
 
     Values with the same name in a mapping are one class.
     """
-    if isinstance(task, TokenClassificationTask):
-        return list(task.labels)
-    if not isinstance(task, ClassTask):
+    if not isinstance(task, ClassTask | TokenClassificationTask):
         return []
     labels = task.labels
     return list(dict.fromkeys(labels.values() if isinstance(labels, dict) else map(str, labels)))

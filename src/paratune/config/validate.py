@@ -225,7 +225,8 @@ def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, 
         for detail in error.errors():
             reason = detail["msg"].removeprefix("Value error, ")
             if detail["loc"]:
-                wrong[str(detail["loc"][0])] = f", {reason}" if detail["type"] == "value_error" else ""
+                key = str(detail["loc"][0])
+                wrong[key] = f", {reason}" if detail["type"] == "value_error" else wrong.get(key, "")
             elif detail["type"] != "model_type":
                 findings.add(f"{path}: {reason}", path)
     return wrong

@@ -3,9 +3,11 @@
 Imports no torch.
 """
 
+import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -15,10 +17,10 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import Columns, named_columns
-from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
-from paratune.data.json_tables import NESTED_AT
-from paratune.data.labels import as_number, encode, first_rows, is_missing
-from paratune.data.tables import FIRST_LINE
+from paratune.config.task_sections import ClassTask, EmbeddingTask, MultiLabelTask, RegressionTask, Task
+from paratune.data.json_tables import NESTED_AT, column_of
+from paratune.data.labels import as_number, encode, first_rows, is_missing, with_points, without_lists
+from paratune.data.tables import FIRST_LINE, separator_of
 from paratune.errors import DataError, coded, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -144,10 +146,13 @@ class TableReader:
         keys += ["label", "answer_start"] if self.require_labels else []
         wanted = [(f"data.columns.{key}", name) for key in keys for name in named_columns(getattr(self.columns, key))]
         wanted += [] if self.group_by is None else [("data.split.group_by", self.group_by)]
+        for _, name in wanted:
+            if name not in self.table.column_names and (values := at_path(self.table, name)) is not None:
+                object.__setattr__(self, "table", self.table.append_column(name, values))
         has = self.table.column_names
         absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
         if absent:
-            is_row = "; if line 1 is a row, add a line with the names of the columns before it"
+            is_row = "; if line 1 is a row, set data.header: false and name columns by number: {text: 1}"
             raise DataError(
                 f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})"
                 + (is_row if FIRST_LINE in (self.table.schema.metadata or {}) else ""),
@@ -160,7 +165,7 @@ class TableReader:
             message = f"{self.source}: column {', '.join(repeated)} occurs more than once; rename one"
             raise DataError(message, code="data.column_twice", source=self.source, repeated=repeated)
         label = self.columns.label
-        if label is not None and label in has:  # also where labels are not read: a row would be lost
+        if isinstance(label, str) and label in has:  # also where labels are not read: a row would be lost
             check_header(self.table, label, self.source)
 
     def texts(self, key: str, *, refuse_numbers: bool | None = None) -> list[str | None] | None:
@@ -232,16 +237,36 @@ class TableReader:
             raise self._wrong_column(name, f"data.columns.{key}", content, code="data.not_lists")
         return lists
 
-    def labels(self) -> list[Any] | None:
-        """Return the values of the label column; None where it is not read."""
+    def labels(self, values: Iterable[object] = ()) -> list[Any] | None:
+        """Return the values of the label column, or the names of the columns with 1; None where they are not read.
+
+        `values` are those of the task: numbers with names (`values_with_names`) become names where they are among them.
+
+        Raises:
+            DataError: One of several columns has another value than 0 and 1.
+        """
         if not self.require_labels or self.columns.label is None:
             return None
-        return list(self.table.column(self.columns.label).to_pylist())
+        if isinstance(self.columns.label, str):
+            return values_with_names(self.table, self.columns.label, values)
+        rows: list[Any] = [[] for _ in range(self.table.num_rows)]
+        for name in self.columns.label:
+            for row, value in enumerate(self.table.column(name).to_pylist()):
+                flag = None if is_missing(value, nan_is_missing=True) else str(value).strip().lower().removesuffix(".0")
+                if flag not in (None, "0", "1", "false", "true"):
+                    content = f"contains {str(value)[:40]!r}; a column for one label has 0 and 1"
+                    place = f"row {row}: "
+                    raise self._wrong_column(name, "data.columns.label", content, code="data.label_flag", row=place)
+                if flag is None:
+                    rows[row] = None
+                elif flag in ("1", "true") and rows[row] is not None:
+                    rows[row].append(name)
+        return rows
 
     @property
     def label_place(self) -> str:
         """File and column of the labels, for messages."""
-        return f"{self.source}, column {self.columns.label}"
+        return f"{self.source}, column {listing(named_columns(self.columns.label))}"
 
     def complete_rows(
         self, lacks: Mapping[str, Sequence[bool]], *, rule: str = "values are missing"
@@ -345,8 +370,12 @@ def select(reader: TableReader, task: Task) -> Samples:
     """
     columns = {key: texts for key in ("text", "text_pair", "negative") if (texts := reader.texts(key)) is not None}
     lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
-    raw_labels = reader.labels()
+    raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
     if raw_labels is not None:
+        if isinstance(task, RegressionTask | EmbeddingTask):
+            raw_labels = with_points(raw_labels, separator_of(reader.table))
+        if not isinstance(task, MultiLabelTask):
+            raw_labels = without_lists(raw_labels)
         rule = {
             "nan_is_missing": isinstance(task, ClassTask),
             "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
@@ -372,6 +401,56 @@ def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
     if not (has_texts or pa.types.is_null(kind)):
         return None
     return [value or [] for value in table.column(name).to_pylist()]
+
+
+def at_path(table: pa.Table, path: str) -> pa.Array | None:
+    """Return the values of a part of objects, such as `review.body`, of lists of objects as lists; None without it."""
+    name, *keys = path.split(".")
+    if not keys or table.column_names.count(name) != 1:
+        return None
+    values: list[Any] = table.column(name).to_pylist()
+    if NESTED_AT.encode() in (table.schema.field(name).metadata or {}):  # texts, and objects as JSON
+        for row, value in enumerate(values):
+            with suppress(ValueError, TypeError):
+                values[row] = json.loads(value)
+    has_part = False
+
+    def part(value: Any, key: str) -> Any:
+        nonlocal has_part
+        if isinstance(value, list):
+            return [part(item, key) for item in value]
+        is_object = isinstance(value, dict)
+        has_part = has_part or (is_object and key in value)
+        return value.get(key) if is_object else None
+
+    for key in keys:
+        has_part = False
+        values = [part(value, key) for value in values]
+    return column_of(values, path) if has_part else None
+
+
+def values_with_names(table: pa.Table, name: str, known: Iterable[object] | None = None) -> list[Any]:
+    """Return the values of a column; numbers that have names (ClassLabel of `datasets`) as names, -1 as None.
+
+    They stay numbers where none of the names is among `known`, which are all values where it is None.
+    """
+    values: list[Any] = table.column(name).to_pylist()
+    try:
+        feature = json.loads((table.schema.metadata or {})[b"huggingface"])["info"]["features"][name]
+        while "names" not in feature:
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]  # of a list
+        names = list(feature["names"])
+    except (LookupError, TypeError, ValueError):
+        return values
+    if known is not None and set(map(str, known)).isdisjoint(names):
+        return values
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(item) for item in value]
+        return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+    return [named(value) for value in values]
 
 
 def num_lacking(num_dropped: Mapping[str, int]) -> int:
@@ -415,7 +494,7 @@ def check_header(table: pa.Table, label: str, source: str) -> None:
     if is_name and named == [str(number) for number in range(len(named))]:
         return  # 0, 1, 2, ...: pandas writes columns without names so, with or without its index
     found = f"{source}, line 1: {label[:40]!r}, the name of the label column, looks like a label"
-    remedy = "line 1 is a row, add a line with the names of the columns before it, else rename the label column"
+    remedy = "line 1 is a row, set data.header: false and name columns by number, else rename the label column"
     facts: dict[str, Any] = {"source": source, "name": label}
     if is_label and not is_name:
         columns = f"(columns: {listing([name[:40] for name in table.column_names])})"

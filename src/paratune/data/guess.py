@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, check_header, lists_of_texts
-from paratune.data.labels import as_number, is_missing
+from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, check_header, lists_of_texts, values_with_names
+from paratune.data.labels import as_number, is_missing, with_points, without_lists
+from paratune.data.tables import separator_of
 from paratune.errors import DataError, did_you_mean
 
 _ANSWERS = ("answers", "answer")
@@ -80,7 +81,7 @@ class _Table:
 
     def present(self, name: str) -> list[Any]:
         """Return the values of a column that are not missing."""
-        return _present(self.table.column(name).to_pylist())
+        return _present(values_with_names(self.table, name))
 
 
 def guess_options(
@@ -128,7 +129,7 @@ def guess_options(
     else:
         label = _label_column(data)
         check_header(table, label, source)
-        more = [value for other in others if label in other.column_names for value in other.column(label).to_pylist()]
+        more = [value for other in others if label in other.column_names for value in values_with_names(other, label)]
         _put_labels(guess, data, label, task, _present(more))
         _put_texts(guess, data, label)
         guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
@@ -247,7 +248,7 @@ def _label_column(data: _Table) -> str:
 def _put_labels(guess: OptionGuess, data: _Table, label: str, task: str | None, more_labels: list[Any]) -> None:
     """Set the task and its labels from the values of the label column."""
     column = data.present(label)
-    values = column + more_labels
+    values = with_points(without_lists(column + more_labels), separator_of(data.table))
     if not values:
         problem = f", column {label} is empty; name the column of the label with --label"
         raise data.table_error(problem, code="data.value_missing", name=label)

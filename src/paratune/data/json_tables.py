@@ -4,14 +4,20 @@ Imports no torch.
 """
 
 import json
+import logging
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
 
 from paratune.base.unique_keys import RepeatedKeyError, unique_keys
-from paratune.data.tables import decode, line_error
+from paratune.config.sections import AS_FOUND, Reading
+from paratune.data.formats import JSON_FORMATS
+from paratune.data.tables import line_error
 from paratune.errors import DataError
+
+log = logging.getLogger(__name__)
 
 NESTED_AT = "nested_at"
 """See `parse_json`."""
@@ -25,7 +31,7 @@ _SQUAD = pa.schema(
 )
 
 
-def parse_json(raw: bytes, source: str) -> pa.Table:
+def parse_json(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
     """Parse one JSON object per line, one list of objects, or SQuAD's layout; missing keys of an object become null.
 
     The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`.
@@ -37,7 +43,6 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     Raises:
         DataError: A line is not a JSON object, an object has a key twice, or a part of SQuAD's layout is absent.
     """
-    text = decode(raw, source)
     whole = _whole_object(text, source)
     if is_squad(whole):
         return squad_table(whole, source)
@@ -48,17 +53,28 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
         objects = ((f"item {number}", value) for number, value in enumerate(_load_json(text, source, source, "")))
     else:
         objects = _lines(text, source)
+    first = [*islice(objects, 100)]
+    rows = [value for _, value in first if isinstance(value, dict)]
+    name, convert = next(((name, row) for name, is_one, row in JSON_FORMATS if any(map(is_one, rows))), ("", None))
+    if convert is not None:
+        log.info("%s: read as %s", source, name)
     columns: dict[str, list[Any]] = {}
     nested_at: dict[str, str] = {}
     num_rows = 0
-    for place, value in objects:
+    for place, value in chain(first, objects):
         if not isinstance(value, dict):
             message = f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
             raise DataError(message, code="data.json", source=source)
-        for name, item in value.items():
-            column = columns.setdefault(name, [])
+        if convert is not None:
+            try:
+                value = convert(value)
+            except (AttributeError, LookupError, TypeError) as error:
+                message = f"{source}, {place}: it is not a row of {name}, as other rows are ({error!r:.60})"
+                raise DataError(message, code="data.json", source=source) from error
+        for key, item in value.items():
+            column = columns.setdefault(key, [])
             if isinstance(item, dict | list):
-                nested_at.setdefault(name, place)
+                nested_at.setdefault(key, place)
             column += [None] * (num_rows - len(column))  # rows without this key
             column.append(item)
         num_rows += 1
@@ -66,7 +82,7 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
         column.extend([None] * (num_rows - len(column)))
     if not columns:
         raise DataError(f"{source} is empty: it has no object with columns", code="data.empty", source=source)
-    arrays = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
+    arrays = {name: column_of(values, f"{source}, column {name}") for name, values in columns.items()}
     # In a column of strings, objects and lists are JSON texts: `NESTED_AT` marks it, so that they are not used as text.
     mixed = {name for name, array in arrays.items() if name in nested_at and pa.types.is_string(array.type)}
     fields = [
@@ -190,7 +206,7 @@ def _load_json(text: str, where: str, source: str, advice: str) -> Any:
         raise DataError(f"{where}: not JSON ({error}){advice}", code="data.json", source=source) from error
 
 
-def _column(values: list[Any], where: str) -> pa.Array:
+def column_of(values: list[Any], where: str) -> pa.Array:
     """Return values as an Arrow array, as strings where they have several types."""
     try:
         where.encode()  # raises for an invalid column name, too

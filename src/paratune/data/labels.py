@@ -14,11 +14,21 @@ import numpy.typing as npt
 
 from paratune.base.text import listing
 from paratune.config.glue import counts_as_glue
-from paratune.config.task_sections import ClassTask, EmbeddingTask, MultiLabelTask, RegressionTask, Task, class_names
-from paratune.errors import DataError, did_you_mean
+from paratune.config.task_sections import (
+    ClassTask,
+    EmbeddingTask,
+    MultiLabelTask,
+    RegressionTask,
+    Task,
+    TokenClassificationTask,
+    class_names,
+)
+from paratune.errors import DataError, coded, did_you_mean
 
 log = logging.getLogger(__name__)
 
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d+,\d+|\d{1,3}(\.\d{3})+,\d+)")
+_NO_LABEL = ("n/a", "#n/a", "na", "nan", "null")
 _MANY_VALUES = 20
 """With more distinct unknown numbers than this, the message suggests regression."""
 
@@ -103,6 +113,16 @@ def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask,
     A value is a list of labels, or a text of labels separated by `task.separator`; spaces around each label are
     removed. A row with an empty list or a blank text has no class.
     """
+    lengths = {len(value) if isinstance(value, list) else -1 for value in values}
+    flags = {str(item) for value in values if isinstance(value, list) for item in value}
+    # A set has no label twice, and not all rows have all labels.
+    is_vector = lengths == {len(class_names(task))} or any(
+        isinstance(row, list) and len({*map(str, row)}) < len(row) for row in values
+    )
+    if len(lengths) == 1 and -1 not in lengths and flags <= {"0", "1", "0.0", "1.0", "True", "False"} and is_vector:
+        advice = "write the names of the labels, or a column for each label (data.columns.label: [a, b])"
+        problem = f"values are vectors of 0 and 1, such as {str(values[0])[:40]}"
+        raise _wrong_values(where, problem, range(len(values)), rows, advice, code="data.one_hot")
     sets = [_members(value, task.separator) for value in values]
     flat = [label for members in sets for label in members]
     of_row = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
@@ -133,7 +153,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
     Raises:
         DataError: Values are not labels of the task.
     """
-    ids_by_label = _ids_by_key(task, where)
+    ids_by_label = ids_by_value(task, where)
     cache: dict[Any, int | None] = {}
     unseen: dict[Any, list[int]] = {}
     class_ids = np.zeros(len(values), dtype=np.int64)
@@ -149,13 +169,38 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
     if unseen:
         raise unseen_error(unseen, ids_by_label, where)
     names = class_names(task)
+    _warn_of_odd_labels({str(key): class_id for key, class_id in cache.items() if class_id is not None}, where)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
         listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
         log.info("%s: numbers are the class ids of GLUE, %s; set task.labels if the file differs", where, listed)
     return class_ids
 
 
-def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
+def _warn_of_odd_labels(ids: Mapping[str, int], where: str) -> None:
+    """Log a warning of labels that differ only in case and spaces, and of those that stand for no label."""
+    by_word: dict[str, list[str]] = {}
+    for label in ids:
+        by_word.setdefault(" ".join(label.casefold().split()), []).append(label)
+    for word, labels in by_word.items():
+        if len({ids[label] for label in labels}) > 1:
+            listed = listing(map(repr, labels))
+            remedy = f"if they are one class, write task.labels as a mapping, in which {listed} have the same name"
+            extra = coded("data.labels_alike", labels=labels)
+            log.warning("%s: the classes %s differ only in case or spaces; %s", where, listed, remedy, extra=extra)
+        if word in _NO_LABEL:
+            remedy = "remove it from task.labels and leave these fields empty, with data.missing: drop"
+            extra = coded("data.label_na", label=labels[0])
+            log.warning(
+                "%s: %r is a class; if it means that there is no label, %s", where, labels[0], remedy, extra=extra
+            )
+
+
+def ids_by_value(task: ClassTask | TokenClassificationTask, where: str) -> dict[str, int]:
+    """Return the id of each value of `task.labels`, as text.
+
+    Raises:
+        DataError: Two values have the same text.
+    """
     names = class_names(task)
     number_of = {name: number for number, name in enumerate(names)}
     ids: dict[str, int] = {}
@@ -178,13 +223,15 @@ def default_ids(names: Sequence[str]) -> dict[str, int]:
 def unseen_error(unseen: Mapping[Any, list[int]], ids: Mapping[str, int], where: str) -> DataError:
     """Return the error of labels that the task does not have; `unseen` has the rows of each value."""
     most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
-    listed = "; ".join(f"{value!r}{did_you_mean(str(value), ids)}: {first_rows(rows, 3)}" for value, rows in most)
+    listed = "; ".join(
+        f"{repr(value)[:60]}{did_you_mean(str(value)[:200], ids)}: {first_rows(rows, 3)}" for value, rows in most
+    )
     listed += f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
     num_labels = sum(map(len, unseen.values()))
     problem = f"{where}: {num_labels} labels are not among task.labels ({listing(map(repr, ids))}): {listed}"
     if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):
         problem += "; a numeric target needs task.kind: regression"
-    facts: dict[str, Any] = {"problem": problem, "values": sorted(map(str, unseen))[:_MANY_VALUES]}
+    facts: dict[str, Any] = {"problem": problem, "values": sorted(str(value)[:200] for value in unseen)[:_MANY_VALUES]}
     return DataError(f"{problem}. Add them to task.labels, or correct the file", code="data.label_unseen", **facts)
 
 
@@ -238,6 +285,24 @@ def check_range(
         problem = f"targets are not between {limits[0]:g} and {limits[1]:g} ({key}), such as {targets[outside[0]]:g}"
         advice = f"correct them, or change {key}"
         raise _wrong_values(where, problem, outside, rows, advice, code="data.target_out_of_range")
+
+
+def without_lists(values: list[Any]) -> list[Any]:
+    """Return the labels of a column of lists where each has at most one, None for an empty list; others as they are."""
+    is_single = all(value is None or (isinstance(value, list) and len(value) < 2) for value in values)
+    return [value[0] if value else None for value in values] if is_single else values
+
+
+def with_points(values: Sequence[Any], separator: str | None) -> list[Any]:
+    """Return numbers with a decimal comma, of a table separated by semicolons, with a point; other columns as they are.
+
+    A German or Portuguese spreadsheet writes `7,5` and `1.234,5`.
+    """
+    texts = [value.strip() for value in values if isinstance(value, str) and value.strip()]
+    has_commas = separator == ";" and any("," in text for text in texts)
+    if not has_commas or not all(_DECIMAL_COMMA.fullmatch(text) for text in texts):
+        return list(values)
+    return [value.replace(".", "").replace(",", ".") if isinstance(value, str) else value for value in values]
 
 
 def as_number(value: Any) -> float | None:

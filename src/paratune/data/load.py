@@ -128,7 +128,7 @@ def read_samples(source: str | list[str], data: Data, selector: Selector, *, gro
     files = named_columns(source)
     parts = []
     for file in files:
-        table = read_table(file, revision=data.hub_revision)
+        table = read_table(file, data.reading)
         parts.append(mark_pseudo(selector(table, source=file, group_by=group_by), table))
     return parts[0] if len(parts) == 1 else joined_samples(parts, tuple(files))
 

@@ -245,7 +245,7 @@ def _misplaced_text(answer: AnswerSpan, context: str) -> str:
 
 
 def _read_answers(table: pa.Table, columns: Columns) -> list[_Gold]:
-    assert columns.label is not None
+    assert isinstance(columns.label, str)
     values = table.column(columns.label).to_pylist()
     if columns.answer_start is None:
         return [_answers(value) for value in values]

@@ -3,9 +3,12 @@
 Imports no torch.
 """
 
+import csv
 import gzip
 import importlib.resources
 import io
+import logging
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,12 +24,15 @@ from paratune.base.text import listing
 from paratune.base.units import GIB, MIB, format_bytes
 from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
 from paratune.config.section import OwnCode
-from paratune.config.sections import Columns
+from paratune.config.sections import AS_FOUND, Columns, Reading
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.columns import TableReader
+from paratune.data.formats import parse_conll, parse_conllu, text_format
 from paratune.data.json_tables import parse_json
-from paratune.data.tables import parse_conll, parse_conllu, parse_csv, parse_paragraphs, parse_text, parse_tsv
+from paratune.data.tables import decode, parse_csv, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import ConfigError, DataError, did_you_mean, require
+
+log = logging.getLogger(__name__)
 
 DEMO = {"sentences": "sentences.csv"}
 """Embedded data sets by name: `demo:sentences`."""
@@ -48,7 +54,7 @@ def source_error(source: object, problem: str, *, code: str, **facts: Any) -> Da
     return DataError(f"{source}{problem}", code=code, source=str(source), **facts)
 
 
-def read_table(source: str, *, revision: str | None = None) -> pa.Table:
+def read_table(source: str, reading: Reading = AS_FOUND) -> pa.Table:
     """Return a whole table.
 
     Args:
@@ -56,7 +62,7 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
             `file.txt#paragraphs` where documents are separated by blank lines), a folder saved by `datasets`
             (`folder#split` where it has several splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with `@SPLIT`
             where there are several; or `code:package.module:function`, the user's own data set.
-        revision: Commit, tag or branch of a hub data set.
+        reading: Encoding and layout of text files, and the revision of a data set of the hub.
 
     Returns:
         The table with at least one row; columns have the types of the source. Columns of CSV and TSV are strings, with
@@ -71,13 +77,13 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         message = f"data: {source} is a placeholder; replace it with the name of a file"
         raise DataError(message, code="config.placeholder", source=source)
     if source.startswith("hub:"):
-        table = _read_hub(source, revision)
+        table = _read_hub(source, reading.hub_revision)
     elif source.startswith("demo:"):
         table = _read_demo(source)
     elif source.startswith(CODE):
         table = read_own_rows(source)
     else:
-        table = _read_path(source)
+        table = _read_path(source, reading)
     if table.num_rows == 0:
         raise source_error(
             source, f" has no rows (columns: {listing(table.column_names) or 'none'})", code="data.empty"
@@ -100,7 +106,7 @@ def iterate_texts(sources: Sequence[str], column: str) -> Iterator[str]:
 
 
 def _tables(source: str) -> Iterator[pa.Table]:
-    if not source.endswith(".parquet") or not Path(source).is_file():
+    if not source.endswith(PARQUET) or not Path(source).is_file():
         yield read_table(source)
         return
     with _explained(source), pq.ParquetFile(source) as file:
@@ -114,15 +120,15 @@ def _read_demo(source: str) -> pa.Table:
     if name not in DEMO:
         problem = f" is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
         raise source_error(source, problem, code="data.not_found")
-    return parse_csv((importlib.resources.files("paratune") / "demo" / DEMO[name]).read_bytes(), source)
+    return parse_csv((importlib.resources.files("paratune") / "demo" / DEMO[name]).read_text(encoding="utf-8"), source)
 
 
-def _read_path(source: str) -> pa.Table:
+def _read_path(source: str, reading: Reading) -> pa.Table:
     whole = local_path(source)
     assert whole is not None
     path, split = path_and_split(whole)
     if path.exists():
-        return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)
+        return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split, reading)
     parent = path.parent
     also = f"; nor does its folder {parent}"
     if parent.is_dir():
@@ -130,17 +136,14 @@ def _read_path(source: str) -> pa.Table:
     raise source_error(path, f" does not exist{also} (working directory: {Path.cwd()})", code="data.not_found")
 
 
-def _read_file(path: Path, split: str | None) -> pa.Table:
+def _read_file(path: Path, split: str | None, reading: Reading) -> pa.Table:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     is_gzip = bool(suffixes) and suffixes[-1] == ".gz"
     kind = suffixes[-2] if is_gzip and len(suffixes) > 1 else suffixes[-1] if suffixes and not is_gzip else ""
     is_paragraphs = kind == ".txt" and split == PARAGRAPHS
-    if split is not None and not is_paragraphs:
-        problem = f"#{split}: only folders saved by `datasets` have splits, and only .txt files #{PARAGRAPHS}"
+    if split is not None and not is_paragraphs and kind not in SPREADSHEETS:
+        problem = f"#{split}: only folders of `datasets` have splits, spreadsheets sheets, and .txt files #{PARAGRAPHS}"
         raise source_error(path, f"{problem}; name the file without #", code="data.split_unknown", split=split)
-    if kind not in PARSERS:
-        allowed = f"(allowed: {', '.join(PARSERS)}, each also with .gz)"
-        raise source_error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
     if not path.is_file():
         problem = " is not a regular file (a pipe, a socket or a device?); write the rows to a file"
         raise source_error(path, problem, code="data.unreadable")
@@ -153,8 +156,32 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
         raise source_error(path, f" cannot be read: {error.strerror or error}", code="data.unreadable") from error
     if not raw:
         raise source_error(path, " is empty (0 bytes)", code="data.empty")
-    parse = parse_paragraphs if is_paragraphs else PARSERS[kind]
-    return parse(raw, str(path))
+    start = raw[:200].lstrip().lower()
+    if start.startswith(b"version https://git-lfs.github.com"):
+        problem = " is a pointer of Git LFS, not the data itself; run git lfs pull in its repository"
+        raise source_error(path, problem, code="data.git_lfs")
+    if re.match(rb"<(!doctype html|html|head)\b", start):
+        problem = " is a web page (HTML): the error of a download, or the page around a file; download the file itself"
+        raise source_error(path, problem, code="data.web_page")
+    if kind == PARQUET:
+        return parse_parquet(raw, str(path))
+    if kind in SPREADSHEETS:
+        return _parse_spreadsheet(raw, str(path), split, reading)
+    is_known = kind in PARSERS
+    try:
+        text = decode(raw, str(path), reading.encoding)
+    except DataError:
+        if is_known:
+            raise
+        text = ""
+    is_plain = reading[1:4] == AS_FOUND[1:4] and not is_paragraphs and kind not in _ONE_FORMAT
+    if is_plain and (named := text_format(text)) is not None:
+        log.info("%s: read as %s", path, named[0])
+        return named[1](text, str(path), reading)
+    if not is_known:
+        allowed = f"(allowed: {', '.join((*PARSERS, PARQUET, *SPREADSHEETS))}, each also with .gz)"
+        raise source_error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
+    return (parse_paragraphs if is_paragraphs else PARSERS[kind])(text, str(path), reading)
 
 
 def _unpacked(path: Path) -> bytes:
@@ -181,7 +208,7 @@ def _explained(source: str) -> Iterator[None]:
         raise source_error(source, f" is damaged or not Parquet: {error}", code="data.damaged") from error
 
 
-def _parse_parquet(raw: bytes, source: str) -> pa.Table:
+def parse_parquet(raw: bytes, source: str) -> pa.Table:
     with _explained(source):
         table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
         table.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
@@ -189,18 +216,41 @@ def _parse_parquet(raw: bytes, source: str) -> pa.Table:
         return table
 
 
-PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
+def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: Reading) -> pa.Table:
+    """Return a sheet, the first one where `sheet` is None, as text columns as in a CSV file."""
+    calamine = require("python_calamine", extra="spreadsheet")
+    try:
+        book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(raw))
+        names = list(book.sheet_names)
+        rows = book.get_sheet_by_name(sheet or names[0]).to_python() if sheet in (None, *names) else None
+    except Exception as error:  # python-calamine raises many kinds for a damaged file
+        raise source_error(source, f" cannot be read as a spreadsheet: {error}", code="data.damaged") from error
+    if rows is None:
+        problem = f" has no sheet {sheet}{did_you_mean(str(sheet), names)} (has: {listing(names)})"
+        raise source_error(source, problem, code="data.split_unknown", split=sheet)
+    cells = [
+        [str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell) for cell in row] for row in rows
+    ]
+    text = io.StringIO()
+    csv.writer(text).writerows(row for row in cells if any(row))
+    return parse_csv(text.getvalue(), source, AS_FOUND._replace(separator=",", header=reading.header))
+
+
+PARQUET = ".parquet"
+SPREADSHEETS = (".xlsx", ".ods")
+PARSERS: dict[str, Callable[[str, str, Reading], pa.Table]] = {
     ".csv": parse_csv,
     ".tsv": parse_tsv,
     ".jsonl": parse_json,
     ".json": parse_json,
     ".ndjson": parse_json,
-    ".parquet": _parse_parquet,
     ".txt": parse_text,
     ".conll": parse_conll,
     ".conllu": parse_conllu,
 }
-"""Parser of the bytes of a file by suffix; takes bytes and name, returns a table."""
+"""Parser of the text of a file by suffix; files with other suffixes have one of `TEXT_FORMATS`."""
+_ONE_FORMAT = (".csv", ".jsonl", ".json", ".ndjson", ".conllu")
+"""Suffixes of files that have no other format."""
 
 
 def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:

@@ -3,19 +3,28 @@
 Imports no torch. Dimension: `N` questions.
 """
 
+import logging
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_uppercase
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
+import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import Columns
-from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask
-from paratune.data.columns import IntArray, Samples, TableReader
-from paratune.data.labels import default_ids, first_rows, is_missing, unseen_error, whole_number
-from paratune.errors import DataError
+from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask, class_names
+from paratune.data.columns import IntArray, Samples, TableReader, values_with_names
+from paratune.data.formats import as_spans
+from paratune.data.labels import first_rows, ids_by_value, is_missing, unseen_error, whole_number
+from paratune.errors import DataError, coded
+
+log = logging.getLogger(__name__)
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+"""A word, or another character that is not white space, of a text with spans."""
 
 LabelFormat = Literal["index", "number", "letter", "name", "text"]
 _FORMATS: Final[tuple[LabelFormat, ...]] = get_args(LabelFormat)
@@ -43,10 +52,18 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     """
     columns = reader.columns
     assert isinstance(columns.text, str)
-    words, tags = reader.lists(columns.text, "text", advice=_WORDS_NEEDED), None
+    words: list[list[Any]]
+    tags: list[list[Any]] | None = None
+    kind = reader.table.column(columns.text).type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        words, tags = _words_and_span_tags(reader, task)
+    else:
+        words = reader.lists(columns.text, "text", advice=_WORDS_NEEDED)
+        if reader.require_labels and columns.label is not None:
+            assert isinstance(columns.label, str)
+            tags = tag_lists(reader, columns.label, task)
     lacks = {"text": [not sentence or any(not (word or "").strip() for word in sentence) for sentence in words]}
-    if reader.require_labels and columns.label is not None:
-        tags = reader.lists(columns.label, "label", advice=_WORDS_NEEDED)
+    if tags is not None:
         pairs = zip(words, tags, strict=True)
         lacks["label"] = [len(of_words) != len(sentence) or None in of_words for sentence, of_words in pairs]
     rows, num_dropped = reader.complete_rows(lacks, rule="each row needs words, and as many tags; not so for")
@@ -54,8 +71,8 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     samples = replace(samples, words=[words[row] for row in rows])
     if tags is None:
         return samples
-    ids = {tag: number for number, tag in enumerate(task.labels)} | default_ids(task.labels)
-    unseen: dict[str, list[int]] = {}
+    ids = ids_by_value(task, reader.label_place)
+    unseen: dict[Any, list[int]] = {}
     for row in rows:
         for tag in dict.fromkeys(tags[row]):  # in their order, so that all ranks have the same message
             if tag not in ids:
@@ -63,6 +80,67 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     if unseen:
         raise unseen_error(unseen, ids, reader.label_place)
     return replace(samples, tags=[np.asarray([ids[tag] for tag in tags[row]], dtype=np.int64) for row in rows])
+
+
+def _words_and_span_tags(
+    reader: TableReader, task: TokenClassificationTask
+) -> tuple[list[list[Any]], list[list[Any]] | None]:
+    """Return the words and other marks of texts and, where labels are read, their tags, from spans of characters.
+
+    A span that begins or ends inside a word is widened to it. A span without a word, and one of whose words another
+    span has, are left out. A row with null for its spans has no tags.
+    """
+    texts, label = [text or "" for text in reader.texts("text") or ()], reader.columns.label
+    places = [[match.span() for match in _WORD.finditer(text)] for text in texts]
+    words: list[list[Any]] = [[text[slice(*place)] for place in row] for text, row in zip(texts, places, strict=True)]
+    if not reader.require_labels or not isinstance(label, str):
+        return words, None
+    tags: list[list[Any]] = []
+    counts = dict.fromkeys(("spans", "widened", "overlapping", "without a word"), 0)
+    for row, value in enumerate(reader.table.column(label).to_pylist()):
+        if (spans := as_spans(value or [])) is None:
+            message = f"{reader.source}, row {row}, column {label} is {str(value)[:60]}, not spans of characters"
+            raise DataError(f"{message}; {_WORDS_NEEDED}", code="data.not_lists", source=reader.source, row=row)
+        tags.append([] if value is None else ["O"] * len(places[row]))
+        for start, end, kind in sorted(spans):
+            piece = texts[row][max(start, 0) : end]
+            first, last = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+            inside = [at for at, (begin, stop) in enumerate(places[row]) if begin < last and stop > first]
+            is_free = all(tags[row][at] == "O" for at in inside)
+            counts["spans"] += 1
+            counts["without a word"] += not inside
+            counts["overlapping"] += not is_free
+            if inside and is_free:
+                counts["widened"] += (places[row][inside[0]][0], places[row][inside[-1]][1]) != (first, last)
+                marks = ("B-", "I-") if task.scheme == "iob2" else ("", "")
+                for at in inside:
+                    tags[row][at] = marks[at > inside[0]] + kind
+    if any([*counts.values()][1:]):
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        remedy = "widened: to whole words; overlapping and without a word: left out"
+        extra = coded("data.spans_unaligned", counts=counts)
+        log.warning("%s: %s (%s)", reader.label_place, listed, remedy, extra=extra)
+    return words, tags
+
+
+def tag_lists(reader: TableReader, name: str, task: TokenClassificationTask) -> list[list[Any]]:
+    """Return the tags of each row as texts; numbers as the values or, by their positions, the tags of `task.labels`.
+
+    Raises:
+        DataError: The column has other values.
+    """
+    kind = reader.table.column(name).type
+    if not ((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_integer(kind.value_type)):
+        return reader.lists(name, "label", advice=_WORDS_NEEDED)
+    values, tags = [*map(str, task.labels)], class_names(task)
+    rows = values_with_names(reader.table, name, values)
+    by_place = {number: tag for number, tag in enumerate(values) if isinstance(task.labels, list)}
+    if all(isinstance(tag, str) for row in rows for tag in row or ()) or set(map(str, by_place)) & set(values):
+        by_place = {}
+    elif by_place:
+        listed = listing(f"{number} = {tag}" for number, tag in enumerate(tags))
+        log.info("%s: numbers are positions in task.labels, %s", reader.label_place, listed)
+    return [[None if tag is None else by_place.get(tag, str(tag)) for tag in row or ()] for row in rows]
 
 
 def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Samples, LabelFormat | None]:

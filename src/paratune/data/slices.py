@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.text import listing
+from paratune.config.sections import AS_FOUND, Reading
 from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.data.read import read_table
@@ -23,12 +24,12 @@ Values = npt.NDArray[Any]
 _NO_VALUE = "(none)"
 
 
-def slice_values(split: Split, names: Sequence[str], *, revision: str | None = None) -> dict[str, Values]:
+def slice_values(split: Split, names: Sequence[str], reading: Reading = AS_FOUND) -> dict[str, Values]:
     """Return the values of each row of a split by name, in the order of its samples; without `label`.
 
     Arguments and errors as in `column_values`.
     """
-    columns = column_values(split.samples, split.source, names, revision=revision)
+    columns = column_values(split.samples, split.source, names, reading)
     return {name: num_tokens(split) if name == LENGTH else columns[name] for name in names if name != LABEL}
 
 
@@ -42,7 +43,7 @@ def num_tokens(split: Split) -> Values:
 
 
 def column_values(
-    samples: Samples, source: str, names: Sequence[str], *, revision: str | None = None
+    samples: Samples, source: str, names: Sequence[str], reading: Reading = AS_FOUND
 ) -> dict[str, Values]:
     """Return the values of columns by name, in the order of samples; without `label` and `length`.
 
@@ -50,7 +51,7 @@ def column_values(
         samples: Their files are read again.
         source: Name of the file, where all samples are from one.
         names: Columns, `label` or `length`.
-        revision: Revision of a data set of the hub.
+        reading: How the files are read.
 
     Raises:
         DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
@@ -60,25 +61,25 @@ def column_values(
     names = [name for name in names if name not in BUILT_IN]
     if not names:
         return {}
-    values_by_name = _values(samples, source, names, revision=revision)
+    values_by_name = _values(samples, source, names, reading)
     for name, values in values_by_name.items():
         refuse_many(name, values, source=source)
     return values_by_name
 
 
-def _values(samples: Samples, source: str, names: Sequence[str], *, revision: str | None) -> dict[str, Values]:
+def _values(samples: Samples, source: str, names: Sequence[str], reading: Reading) -> dict[str, Values]:
     files = samples.files or (source,)
     file_index = np.zeros(len(samples), dtype=np.int64) if samples.file_index is None else samples.file_index
     columns = {name: np.empty(len(samples), dtype=object) for name in names}
     for number, file in enumerate(files):
-        table = read_table(file, revision=revision if file.startswith("hub:") else None)
+        table = read_table(file, reading)
         places = np.flatnonzero(file_index == number)
         for name in names:
             columns[name][places] = column_texts(table, name, samples.rows[places].tolist(), source=file)
     return columns
 
 
-def cluster_numbers(split: Split, column: str | None, *, revision: str | None = None) -> npt.NDArray[np.int64] | None:
+def cluster_numbers(split: Split, column: str | None, reading: Reading = AS_FOUND) -> npt.NDArray[np.int64] | None:
     """Return the cluster of each row of a split, (N,); None where rows are independent.
 
     Rows of a cluster have equal values of a column or, where `column` is None, are questions about one passage. Errors
@@ -86,7 +87,7 @@ def cluster_numbers(split: Split, column: str | None, *, revision: str | None = 
     """
     samples = split.samples
     if column is not None:
-        values: Sequence[str] = _values(samples, split.source, [column], revision=revision)[column].tolist()
+        values: Sequence[str] = _values(samples, split.source, [column], reading)[column].tolist()
     elif samples.answers is not None and samples.text_pairs is not None:
         values = samples.text_pairs
     else:

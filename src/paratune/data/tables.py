@@ -1,32 +1,46 @@
-"""Strict parsers of lines: CSV, TSV, CoNLL and plain text. Malformed input is an error with its line.
+"""Strict parsers of lines: CSV, TSV and plain text. Malformed input is an error with its line.
 
-A parser takes the bytes of a file and its name for messages, and returns a table. Imports no torch.
+A parser takes the text of a file, its name for messages, and how it is read; it returns a table. Imports no torch.
 """
 
+import codecs
 import csv
 import io
+import logging
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from functools import partial
+from itertools import chain, product
 from typing import Literal
 
 import pyarrow as pa
 
 from paratune.base.text import listing
+from paratune.config.sections import AS_FOUND, Reading
 from paratune.errors import DataError
+
+log = logging.getLogger(__name__)
 
 FIRST_LINE = b"header"
 """Key in the metadata of a table whose names of columns are the first line of a file."""
-TOKENS, TAGS = "tokens", "tags"
-"""Names of the columns of a table of CoNLL."""
-_FORM, _UPOS, _NUM_COLUMNS = 1, 3, 10
-"""Columns of CoNLL-U: the word, and its part of speech."""
-_COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(newdoc|newpar)\b|#(begin|end) document\b")
-"""Comments by their words: those of CoNLL-U, and the marks of documents of OntoNotes. A line `# O` is a word."""
-_RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
-"""Number of several words in one (1-2), or of a word that is not in the text (1.1)."""
+SEPARATOR = b"separator"
+"""Key in the metadata of a table with the text between its fields."""
+SEPARATORS = (",", ";", "\t", "|")
+_SAMPLE = 100_000
+"""Characters at the beginning of a file, from which its layout is found."""
+_MARKS = (
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
+    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
+)
+"""Byte order marks of other encodings than UTF-8; one of UTF-32 begins with one of UTF-16."""
+
+
+def separator_of(table: pa.Table) -> str | None:
+    """Return the text between the fields of the file of a table; None for other kinds of files."""
+    separator = (table.schema.metadata or {}).get(SEPARATOR)
+    return None if separator is None else str(separator.decode())
 
 
 def line_error(source: str, line: int, problem: str, *, code: str) -> DataError:
@@ -34,87 +48,113 @@ def line_error(source: str, line: int, problem: str, *, code: str) -> DataError:
     return DataError(f"{source}, line {line}: {problem}", code=code, source=source, line=line)
 
 
-def decode(raw: bytes, source: str) -> str:
-    """Return UTF-8 text without its byte order mark.
+def decode(raw: bytes, source: str, encoding: str | None = None) -> str:
+    """Return the text of a file without its byte order mark; without `encoding` it is UTF-8, or what the mark tells.
 
     Raises:
-        DataError: It is not UTF-8 (the message has the first invalid byte and its line), or it is binary.
+        DataError: It has another encoding (the message has the first invalid byte and its line), or it is binary.
     """
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise DataError(f"{source} is UTF-16; save it as UTF-8", code="data.encoding", source=source)
+    marked = next((name for mark, name in _MARKS if raw.startswith(mark)), None)
+    codec = encoding or marked or "utf-8"
+    is_utf8 = codecs.lookup(codec).name == "utf-8"
+    if encoding is None and marked is not None:
+        log.info("%s: read as %s, by its byte order mark", source, marked)
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig" if is_utf8 else codec)
     except UnicodeDecodeError as error:
-        if b"\0" not in raw:
-            # The codec utf-8-sig counts from after the byte order mark.
-            byte = error.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
-            problem = (
-                f"byte 0x{raw[byte]:02x} at offset {byte} is not UTF-8; save it as UTF-8, for example with "
-                "iconv -f CP1252 -t UTF-8"
-            )
-            raise line_error(source, raw.count(b"\n", 0, byte) + 1, problem, code="data.encoding") from error
-        text = "\0"
+        if encoding is None and b"\0" in raw:
+            message = f"{source} is a binary file, and its suffix is that of a text file"
+            raise DataError(message, code="data.encoding", source=source) from error
+        # The codec utf-8-sig counts from after the byte order mark.
+        byte = error.start + (3 if is_utf8 and raw.startswith(codecs.BOM_UTF8) else 0)
+        begin = max(raw.rfind(b"\n", 0, byte) + 1, byte - 30)
+        shown = raw[begin : byte + 30].partition(b"\n")[0].decode("cp1252", "replace")
+        advice = "save it as UTF-8, or set data.encoding" + ("" if encoding else f": as cp1252 it is {shown!r}")
+        problem = f"byte 0x{raw[byte]:02x} at offset {byte} is not {codec.upper()}; {advice}"
+        raise line_error(source, raw.count(b"\n", 0, byte) + 1, problem, code="data.encoding") from error
     if "\0" in text:
         message = f"{source} is a binary file, and its suffix is that of a text file"
         raise DataError(message, code="data.encoding", source=source)
     return text
 
 
-def parse_csv(raw: bytes, source: str) -> pa.Table:
-    """Parse comma-separated values (RFC 4180); every column is a string column.
+def parse_csv(text: str, source: str, reading: Reading = AS_FOUND, usual: str = ",") -> pa.Table:
+    """Parse values between separators (RFC 4180); every column is a string column. Blank lines are skipped.
 
-    The separator is the semicolon where the header line has semicolons and no comma. Blank lines are skipped.
-
-    Raises:
-        DataError: A row has another number of fields than the header, a quote is misplaced, a column name repeats.
-    """
-    text = decode(raw, source)
-    header = text.lstrip().partition("\n")[0]
-    return _table(text, source, delimiter=";" if ";" in header and "," not in header else ",", quoted=True)
-
-
-def parse_tsv(raw: bytes, source: str) -> pa.Table:
-    """Parse tab-separated values; every column is a string column.
-
-    There are two kinds of TSV: with quoted fields as in CSV, and with quotes as plain characters. Fields are unquoted
-    when the whole file is well-formed as the first kind; otherwise quotes are plain characters.
+    The separator is that of `reading`, of a first line `sep=;`, or the one with which the header and all rows at the
+    beginning of the file have the same number of fields; else `usual`. There are two kinds of values between tabs: with
+    quoted fields, and with quotes as plain characters. Such fields are unquoted when the whole file is well-formed as
+    the first kind.
 
     Raises:
-        DataError: As `parse_csv`.
+        DataError: A row has another number of fields than the first, a quote is misplaced, a column name repeats.
     """
-    text = decode(raw, source)
-    if text.startswith('"') or '\t"' in text or '\n"' in text:
+    if first := re.match(r"sep=([^\r\n])(?=\r?\n)", text):
+        text = text[first.end() :]  # the rest of the line is blank, so that lines keep their numbers
+    given = "\t" if reading.separator == "tab" else reading.separator or (first[1] if first else None)
+    separator = given or _found_separator(text, usual)
+    if separator != usual and reading.separator is None:
+        log.info("%s: separated by %r", source, separator)
+    table = partial(_table, text, source, delimiter=separator, has_header=reading.header)
+    if reading.quote is not None:
+        return table(quote=None if reading.quote == "none" else reading.quote)
+    if separator == "\t":
         try:
-            return _table(text, source, delimiter="\t", quoted=True)
+            return table(quote='"' if text.startswith('"') or '\t"' in text or '\n"' in text else None)
         except DataError:
-            pass
-    return _table(text, source, delimiter="\t", quoted=False)
+            return table(quote=None)
+    return table(quote='"')
 
 
-def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
-    records = _records(text, source, delimiter, quoted)
+def parse_tsv(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
+    """Parse tab-separated values, as `parse_csv`."""
+    return parse_csv(text, source, reading, "\t")
+
+
+def _found_separator(text: str, usual: str) -> str:
+    """Return the first separator with which all rows of the sample have the fields of the header, at least two."""
+    sample, is_cut = text[:_SAMPLE], len(text) > _SAMPLE
+    header = sample.lstrip().partition("\n")[0]
+    candidates = [mark for mark in dict.fromkeys((usual, *SEPARATORS)) if mark in header]
+    for mark, quote in product(candidates, ('"', None)):
+        counts = []
+        try:
+            for _, record in _records(sample, "", mark, quote):
+                counts.append(len(record))
+        except DataError as error:
+            if not is_cut or "end of data" not in str(error):
+                continue
+        if len({*(counts[:-1] if is_cut else counts)}) == 1:
+            return mark
+    return ";" if ";" in candidates and usual not in candidates else usual
+
+
+def _table(text: str, source: str, *, delimiter: str, quote: str | None, has_header: bool) -> pa.Table:
+    records = _records(text, source, delimiter, quote)
     first = next(records, None)
     if first is None:
         raise DataError(f"{source} is empty: it has no header line", code="data.empty", source=source)
-    header = first[1]
-    if repeated := [name for name, count in Counter(header).items() if count > 1]:
-        names = listing(repeated)
-        problem = f"column {names} occurs more than once; rename one, or add a header line if line 1 is a row"
+    width, names = len(first[1]), first[1] if has_header else [str(number + 1) for number in range(len(first[1]))]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        advice = "rename one, or set data.header: false if line 1 is a row"
+        problem = f"column {listing(repeated)} occurs more than once; {advice}"
         raise line_error(source, 1, problem, code="data.column_twice")
-    chunks: list[list[pa.Array]] = [[] for _ in header]
+    chunks: list[list[pa.Array]] = [[] for _ in names]
     rows: list[list[str]] = []
-    for line, record in records:
-        if len(record) != len(header):
-            quotes = 'a field that contains a separator or a line break must be in "quotes"'
-            advice = quotes if quoted else "a tab is missing or too many"
-            problem = f"{len(record)} fields, but the header has {len(header)} ({listing(header)}); {advice}"
-            raise line_error(source, line, problem, code="data.csv")
+    for line, record in records if has_header else chain([first], records):
+        if len(record) != width:
+            advice = "data.separator and data.quote may be wrong, or a tab is missing or too many"
+            if quote is not None:
+                advice = f"a field that contains {delimiter!r} or a line break must be in quotes; or set data.separator"
+            known = f"the header has {width} ({listing(names)})" if has_header else f"line 1 has {width}"
+            raise line_error(source, line, f"{len(record)} fields, but {known}; {advice}", code="data.csv")
         rows.append(record)
         if len(rows) == 20_000:  # Arrow strings need a third of the memory of Python strings
             _flush(rows, chunks)
     _flush(rows, chunks)
     columns = [pa.chunked_array(chunk, type=pa.string()) for chunk in chunks]
-    return pa.Table.from_arrays(columns, names=header, metadata={FIRST_LINE: b"1"})
+    about = {SEPARATOR: delimiter} | ({FIRST_LINE: b"1"} if has_header else {})
+    return pa.Table.from_arrays(columns, names=names, metadata=about)
 
 
 def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
@@ -126,12 +166,13 @@ def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
     rows.clear()
 
 
-def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+def _records(text: str, source: str, delimiter: str, quote: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the last line, fields) of each record that is not blank."""
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
     limit = csv.field_size_limit(sys.maxsize)  # the default limit is 128 KiB
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+        lines = io.StringIO(text, newline="")
+        reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
         try:
             for record in reader:
                 if record:
@@ -143,142 +184,25 @@ def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[t
         csv.field_size_limit(limit)
 
 
-def parse_text(raw: bytes, source: str) -> pa.Table:
-    """Parse plain text to the column text: one document per line, without its line end; blank lines are skipped."""
-    lines = (line.removesuffix("\r") for line in decode(raw, source).split("\n"))
+def parse_text(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
+    """Parse plain text to the column text: one document per line, without its line end; blank lines are skipped.
+
+    Text whose first lines all have the same number of tabs, and text with `data.separator` or `data.header: false`, is
+    a table as for `parse_csv`.
+    """
+    first_lines = text[:_SAMPLE].split("\n")[: -1 if len(text) > _SAMPLE else None]
+    tabs = {line.count("\t") for line in first_lines if line.strip()}
+    if reading.separator is not None or not reading.header or (len(tabs) == 1 and 0 not in tabs):
+        return parse_tsv(text, source, reading)
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
     return _documents(line for line in lines if line.strip())
 
 
-def parse_paragraphs(raw: bytes, source: str) -> pa.Table:
+def parse_paragraphs(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
     """Parse plain text to the column text: documents, separated by blank lines, with their line breaks."""
-    text = decode(raw, source).replace("\r\n", "\n")
+    text = text.replace("\r\n", "\n")
     return _documents(part.strip("\n") for part in re.split(r"\n(?:[^\S\n]*\n)+", text) if part.strip())
 
 
 def _documents(texts: Iterable[str]) -> pa.Table:
     return pa.table({"text": pa.array(texts, type=pa.large_string())})
-
-
-def parse_conll(raw: bytes, source: str) -> pa.Table:
-    """Parse lines of columns, as in CoNLL-2003: the first is the word, the last its tag.
-
-    Columns are separated by tabs where a line has one, else by spaces. Lines `-DOCSTART-` are left out, and comments
-    before a sentence: `# key = value`, and lines that begin with # and have another number of columns than the words
-    (`#<tab>URL` in GermEval, `# id ...` in MultiCoNER). A file with one column has words without tags, for prediction.
-
-    Returns:
-        `tokens` and `tags`, lists of texts; a row for each sentence.
-
-    Raises:
-        DataError: It is not UTF-8, lines have different numbers of columns, or the first column numbers the words.
-    """
-    width = None
-    sentences: list[list[list[str]]] = []
-    for lines in _sentences(decode(raw, source)):
-        words: list[list[str]] = []
-        for number, line in lines:
-            fields = _fields(line)
-            is_start = fields[0] == "-DOCSTART-"
-            if is_start or (not words and line.startswith("#") and _is_comment(line, lines, width)):
-                continue
-            width = width or len(fields)
-            if len(fields) != width or not fields[0].strip():
-                problem = (
-                    f"{len(fields)} columns, and earlier lines have {width}; write one word and its tag per line, and "
-                    "an empty line between two sentences"
-                )
-                raise line_error(source, number, problem, code="data.conll")
-            words.append(fields)
-        if words:
-            sentences.append(words)
-    _refuse_numbers_of_words(sentences, source)
-    columns = {TOKENS: [[fields[0] for fields in words] for words in sentences]}
-    if width != 1:
-        columns[TAGS] = [[fields[-1] for fields in words] for words in sentences]
-    return _sentence_table(columns)
-
-
-def _fields(line: str) -> list[str]:
-    return line.rstrip("\r").split("\t") if "\t" in line else line.split()
-
-
-def _is_comment(line: str, lines: list[tuple[int, str]], width: int | None) -> bool:
-    """Return whether a line that begins with # is a comment; `width` is None before the first word of the file."""
-    if _COMMENT.match(line):
-        return True
-    if width is None:  # then the first line of this sentence without # has the columns of the file
-        width = next((len(_fields(other)) for _, other in lines if not other.startswith("#")), None)
-    return width is not None and len(_fields(line)) != width
-
-
-def _refuse_numbers_of_words(sentences: list[list[list[str]]], source: str) -> None:
-    """Raise a DataError where the first column counts the words, so that the words are in another column.
-
-    In each sentence, each number is the one before it plus 1, whether a sentence begins with 0, with 1 or with the
-    number after the last one. A file of one column, or with one word in each sentence, is not judged.
-    """
-    ids = [[fields[0] for fields in words if not _RANGE_OR_EMPTY.fullmatch(fields[0])] for words in sentences]
-    is_one_column = not sentences or len(sentences[0][0]) == 1
-    if is_one_column or max(map(len, ids)) < 2 or not all(number.isdecimal() for row in ids for number in row):
-        return
-    if any(int(after) != int(before) + 1 for row in ids for before, after in pairwise(row)):
-        return
-    message = (
-        f"{source}: the first column, which must be the word, numbers the words of each sentence "
-        f"({', '.join(fields[0] for fields in sentences[0][:3])}, ...); name a file of Universal Dependencies "
-        "*.conllu, else write a file without this column, as cut -f 2- FILE does for tabs"
-    )
-    raise DataError(message, code="data.conll_numbers", source=source, column=1)
-
-
-def parse_conllu(raw: bytes, source: str) -> pa.Table:
-    """Parse CoNLL-U, the format of Universal Dependencies, to words and their universal parts of speech (UPOS).
-
-    Lines that begin with # are comments. Lines of several words in one (1-2) and of words that are not in the text
-    (1.1) are left out.
-
-    Returns:
-        As `parse_conll`.
-
-    Raises:
-        DataError: It is not UTF-8, or a line does not have 10 columns.
-
-    Source: https://universaldependencies.org/format.html
-    """
-    columns: dict[str, list[list[str]]] = {TOKENS: [], TAGS: []}
-    for lines in _sentences(decode(raw, source)):
-        words = []
-        for number, line in lines:
-            if line.startswith("#"):  # a word has its number before it
-                continue
-            fields = line.rstrip("\r").split("\t")
-            if len(fields) != _NUM_COLUMNS:
-                problem = (
-                    f"{len(fields)} columns; a line of CoNLL-U has {_NUM_COLUMNS}, separated by tabs; name a file with "
-                    "other columns *.conll"
-                )
-                raise line_error(source, number, problem, code="data.conll")
-            if fields[0].isdigit():
-                words.append(fields)
-        if words:
-            columns[TOKENS].append([fields[_FORM] for fields in words])
-            columns[TAGS].append([fields[_UPOS] for fields in words])
-    return _sentence_table(columns)
-
-
-def _sentence_table(columns: dict[str, list[list[str]]]) -> pa.Table:
-    return pa.table({name: pa.array(values, pa.list_(pa.string())) for name, values in columns.items()})
-
-
-def _sentences(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines of each sentence with their numbers; comments before a sentence are part of it."""
-    sentence: list[tuple[int, str]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            if sentence:
-                yield sentence
-            sentence = []
-        else:
-            sentence.append((number, line))
-    if sentence:
-        yield sentence

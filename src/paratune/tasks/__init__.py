@@ -60,7 +60,7 @@ def load_extra_splits(recipe: TaskRecipe, data: Data, options: TokenizeOptions) 
         )
     splits: dict[str, Split] = {}
     for name, source in (data.extra | data.predict).items():
-        table = read_table(source, revision=data.hub_revision if source.startswith("hub:") else None)
+        table = read_table(source, data.reading)
         labelled = name in data.extra
         split = recipe.load_split(source, table, data.columns, options, missing=data.missing, require_labels=labelled)
         splits[name] = replace(split, name=name)

@@ -173,15 +173,15 @@ def _add_columns(config: Config, splits: dict[str, Split]) -> dict[str, dict[str
     """
     if config.measure.probe:
         return {}
-    slices, revision = {}, config.data.hub_revision
+    slices, reading = {}, config.data.reading
     with working(READING):
         for name, split in [*splits.items()]:
             if name == "train" or name in config.data.predict:
                 continue
             if config.evaluate.slices:
-                slices[name] = slice_values(split, config.evaluate.slices, revision=revision)
+                slices[name] = slice_values(split, config.evaluate.slices, reading)
             if config.task.kind != "mlm":
-                clusters = cluster_numbers(split, config.evaluate.cluster, revision=revision)
+                clusters = cluster_numbers(split, config.evaluate.cluster, reading)
                 splits[name] = replace(split, samples=replace(split.samples, clusters=clusters))
     return slices
 

@@ -258,6 +258,7 @@ def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:
         "schema_version": records.SCHEMA_VERSION,
         "task": task.model_dump(mode="json"),
         "columns": values["data"]["columns"],
+        "reading": prepared.config.data.reading._replace(hub_revision=None)._asdict(),
         "max_length": prepared.max_length,
         "truncation": prepared.config.data.truncation,
         "head_tokens": prepared.config.data.head_tokens,

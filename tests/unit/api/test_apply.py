@@ -9,10 +9,12 @@ import pytest
 from explained import save_tiny
 from raised import check_logged, raises_code
 
+from paratune.api.apply import model_reading
 from paratune.commands.compress import compress, quantize
 from paratune.commands.explain import explain, feedback
 from paratune.commands.infer import evaluate, predict
 from paratune.commands.serve import serve
+from paratune.config.sections import AS_FOUND, Reading
 from paratune.errors import ConfigError
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.constant import CONSTANT
@@ -97,3 +99,16 @@ def test_a_smaller_form_keeps_the_comparison(model: Path, tmp_path: Path):
     smaller = load_trained(str(tmp_path / "small"), NamedColumns(), "cpu")
     assert smaller.not_better is not None
     assert smaller.not_better.model_dump() == WORSE
+
+
+def test_further_files_are_read_as_those_of_the_training(tmp_path: Path):
+    assert model_reading("owner/name") == AS_FOUND
+    record = {"encoding": "cp1252", "separator": ";", "quote": None, "header": False, "hub_revision": None}
+    for folder in (tmp_path, tmp_path / "run" / "model"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TASK_FILE).write_text(json.dumps({"reading": record}))
+    (tmp_path / "run" / "run.json").write_text("{}")
+    assert model_reading(str(tmp_path)) == Reading("cp1252", ";", header=False) == model_reading(str(tmp_path / "run"))
+    (tmp_path / TASK_FILE).write_text(json.dumps({"reading": {"header": "maybe"}}))
+    with raises_code("run.damaged", TASK_FILE):
+        model_reading(str(tmp_path))

@@ -203,9 +203,9 @@ def test_predict_needs_no_id_and_reads_the_file_once(
 
     read_file, sources = read._read_file, []
 
-    def count(path: Path, split: str | None) -> Any:
+    def count(path: Path, *how: Any) -> Any:
         sources.append(path.name)
-        return read_file(path, split)
+        return read_file(path, *how)
 
     monkeypatch.setattr(read, "_read_file", count)
     output = tmp_path / "out.csv"

@@ -65,7 +65,7 @@ BROKEN = [
     ("task:\n  kind: classification\n  labels: [negative, positive]\n", "", [(None, "task.kind", "")]),
     ("task:\n  kind: classification\n  labels: [negative, positive]\n", "task: [classification]\n", [(1, "task", "")]),
     ("    label: label\n", "", [(6, "data.columns.label,data.columns,data", "")]),
-    ("    label: label\n", "    label: 3\n", [(8, "data.columns.label", "put it in quotes")]),
+    ("    label: label\n", "    label: 2.5\n", [(8, "data.columns.label", "put it in quotes")]),
     ("    text: sentence\n", "    txt: sentence\n", [(7, "data.columns.txt", "did you mean text?")]),
     ("    text: sentence\n", "    text: label\n", [(7, "data.columns.text,data.columns.label", "")]),
     (

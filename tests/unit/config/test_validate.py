@@ -53,7 +53,10 @@ from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, va
         ("train.betas=[0.9, 1.5]", "config.invalid_value", ["train.betas", "0.9", "1.5", "2"]),
         ("train.freeze_encoder=yes", "config.invalid_value", ['"yes"', "true"]),
         ("train.schedule=cosin", "config.invalid_value", ["cosine"]),
-        ("data.columns.text=3", "config.invalid_value", ["3", "quotes"]),
+        ("data.columns.text=2.5", "config.invalid_value", ["2.5", "quotes"]),
+        ("data.columns.text=0", "config.invalid_value", ["data.columns.text", "from 1"]),
+        ("data.encoding=cp12", "config.invalid_value", ["cp12", "cp1252"]),
+        ("data.separator=;;", "config.invalid_value", ["one character"]),
         ("data.columns.text=[]", "config.invalid_value", ["data.columns.text", "[]"]),
         ("data.train=''", "config.invalid_value", ["data.train", '""']),
         ("task.labels=[true, false]", "config.invalid_value", ["task.labels", "true", "quotes"]),
@@ -93,7 +96,7 @@ def test_the_place_is_the_command_line_or_the_line_in_conflict_with_it(reject):
 
 def test_a_missing_key_has_the_line_of_its_section(reject, good_text):
     keys = ("data.columns.label",)
-    check_code(reject(swap=("label: label", "label: 3")), "config.invalid_value", line=8, keys=keys)
+    check_code(reject(swap=("label: label", "label: 2.5")), "config.invalid_value", line=8, keys=keys)
     check_code(reject(swap=("    label: label\n", "")), "config.required", line=6)
     without_task = reject(swap=(good_text[: good_text.index("data:")], ""))
     check_code(without_task, "config.required", "classification, ", line=None, keys=("task.kind",))

@@ -118,7 +118,7 @@ def test_take_selects_all_values_of_a_sample():
 @pytest.mark.parametrize("value", ['{"b": 1}', "[1]"], ids=["object", "list"])
 def test_objects_in_a_text_column_are_an_error(value: str):
     lines = f'{{"text": "a", "other": 1}}\n{{"text": {value}, "other": {value}}}\n'
-    table = parse_json(lines.encode(), "a.jsonl")
+    table = parse_json(lines, "a.jsonl")
     with raises_code("data.not_text", "a.jsonl, line 2", "column text"):
         TableReader(table, Columns(text="text"), "refuse", "a.jsonl").texts("text")
     # Columns that are not used may have any values, here as JSON.

@@ -57,8 +57,6 @@ NUMBERED = {
     "with spaces": "1 Anna B-PER\n2 sings O\n",
     "from 0": "0\tAnna\tB-PER\n1\tsings\tO\n\n0\tNo\tO\n",
     "through the file": "1\tAnna\tB-PER\n2\tsings\tO\n\n3\tNo\tO\n",
-    "GermEval": "#\thttp://a.b\t[2009]\n1\tAnna\tB-PER\tO\n2\tsings\tO\tO\n",
-    "CoNLL-U": "# text = vamos\n" + UD,
     "empty nodes": "1\tAnna\tB-PER\n1.1\t_\tO\n2\tsings\tO\n",
 }
 
@@ -67,6 +65,11 @@ NUMBERED = {
 def test_a_first_column_that_numbers_the_words_is_refused(tmp_path, text):
     with raises_code("data.conll_numbers", "a.conll", column=1):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", [UD, "# text = vamos\n" + UD])
+def test_universal_dependencies_are_recognised_in_other_files(tmp_path, text):
+    assert read(tmp_path, text) == {"tokens": [["vamos", "nos"]], "tags": [["VERB", "PRON"]]}
 
 
 WORDS = {

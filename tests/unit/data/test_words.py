@@ -104,7 +104,7 @@ def test_words_behind_the_limit_have_no_tag(tmp_path):
         ([["a"], []], [["O"], []], "data.value_missing", ["text", "row 1"]),
         ([["a", " "]], [["O", "O"]], "data.value_missing", ["text"]),
         ([["a"]], [["B-LOC"]], "data.label_unseen", ["B-LOC", "row 0"]),
-        (["a b"], [["O"]], "data.not_lists", ["data.columns.text"]),
+        (["a b"], [["O"]], "data.not_lists", ["tags", "row 0"]),
         ([["a"]], ["O"], "data.not_lists", ["data.columns.label"]),
     ],
 )

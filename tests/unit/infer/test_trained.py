@@ -188,7 +188,7 @@ def test_architecture_names_that_are_no_list_are_an_error(folder: Path):
 
 
 def test_invalid_columns_in_the_record_are_refused(folder: Path):
-    write(folder, {**RECORD, "columns": {"text": 5}})
+    write(folder, {**RECORD, "columns": {"text": 5.5}})
     assert "its columns cannot be used" in error_text(folder, NONE)
 
 

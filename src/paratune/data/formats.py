@@ -1,0 +1,290 @@
+"""Formats that are recognised by their content: those of CoNLL, fastText, GLUE, and of annotation tools.
+
+Parsers are as in `paratune.data.tables`. Imports no torch.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from paratune.config.sections import Reading
+from paratune.data.tables import line_error, parse_tsv
+from paratune.errors import DataError
+
+TOKENS, TAGS = "tokens", "tags"
+"""Names of the columns of a table of CoNLL."""
+_NUM_COLUMNS = 10
+"""Columns of CoNLL-U."""
+_COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(newdoc|newpar)\b|#(begin|end) document\b")
+"""Comments by their words: those of CoNLL-U, and the marks of documents of OntoNotes. A line `# O` is a word."""
+_RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
+"""Number of several words in one (1-2), or of a word that is not in the text (1.1)."""
+_SAMPLE = 100_000
+"""Characters at the beginning of a file, from which its format is found."""
+
+
+def parse_conll(text: str, source: str, reading: Reading) -> pa.Table:
+    """Parse lines of columns, as in CoNLL-2003: the first is the word, the last its tag.
+
+    Columns are separated by tabs where a line has one, else by spaces. Lines `-DOCSTART-` are left out, and comments
+    before a sentence: `# key = value`, and lines that begin with # and have another number of columns than the words
+    (`#<tab>URL` in GermEval, `# id ...` in MultiCoNER). A file with one column has words without tags, for prediction.
+
+    Returns:
+        `tokens` and `tags`, lists of texts; a row for each sentence.
+
+    Raises:
+        DataError: Lines have different numbers of columns, or the first column numbers the words.
+    """
+    width = None
+    sentences: list[list[list[str]]] = []
+    for lines in _sentences(text):
+        words: list[list[str]] = []
+        for number, line in lines:
+            fields = _fields(line)
+            is_start = fields[0] == "-DOCSTART-"
+            if is_start or (not words and line.startswith("#") and _is_comment(line, lines, width)):
+                continue
+            width = width or len(fields)
+            if len(fields) != width or not fields[0].strip():
+                problem = (
+                    f"{len(fields)} columns, and earlier lines have {width}; write one word and its tag per line, and "
+                    "an empty line between two sentences"
+                )
+                raise line_error(source, number, problem, code="data.conll")
+            words.append(fields)
+        if words:
+            sentences.append(words)
+    _refuse_numbers_of_words(sentences, source)
+    columns = {TOKENS: [[fields[0] for fields in words] for words in sentences]}
+    if width != 1:
+        columns[TAGS] = [[fields[-1] for fields in words] for words in sentences]
+    return _sentence_table(columns)
+
+
+def _fields(line: str) -> list[str]:
+    return line.rstrip("\r").split("\t") if "\t" in line else line.split()
+
+
+def _is_comment(line: str, lines: list[tuple[int, str]], width: int | None) -> bool:
+    """Return whether a line that begins with # is a comment; `width` is None before the first word of the file."""
+    if _COMMENT.match(line):
+        return True
+    if width is None:  # then the first line of this sentence without # has the columns of the file
+        width = next((len(_fields(other)) for _, other in lines if not other.startswith("#")), None)
+    return width is not None and len(_fields(line)) != width
+
+
+def _refuse_numbers_of_words(sentences: list[list[list[str]]], source: str) -> None:
+    """Raise a DataError where the first column counts the words, so that the words are in another column.
+
+    In each sentence, each number is the one before it plus 1, whether a sentence begins with 0, with 1 or with the
+    number after the last one. A file of one column, or with one word in each sentence, is not judged.
+    """
+    ids = [[fields[0] for fields in words if not _RANGE_OR_EMPTY.fullmatch(fields[0])] for words in sentences]
+    is_one_column = not sentences or len(sentences[0][0]) == 1
+    if is_one_column or max(map(len, ids)) < 2 or not all(number.isdecimal() for row in ids for number in row):
+        return
+    if any(int(after) != int(before) + 1 for row in ids for before, after in pairwise(row)):
+        return
+    message = (
+        f"{source}: the first column, which must be the word, numbers the words of each sentence "
+        f"({', '.join(fields[0] for fields in sentences[0][:3])}, ...); name a file of Universal Dependencies "
+        "*.conllu, else write a file without this column, as cut -f 2- FILE does for tabs"
+    )
+    raise DataError(message, code="data.conll_numbers", source=source, column=1)
+
+
+def parse_conllu(text: str, source: str, reading: Reading) -> pa.Table:
+    """Parse CoNLL-U, the format of Universal Dependencies, to words and their universal parts of speech (UPOS).
+
+    Source: https://universaldependencies.org/format.html
+    """
+    return _numbered(text, source, {TOKENS: 1, TAGS: 3}, _NUM_COLUMNS, _NUM_COLUMNS)
+
+
+def _numbered(text: str, source: str, places: dict[str, int], least: int, most: int) -> pa.Table:
+    """Return the columns at `places` of sentences whose words have a number or a document before them.
+
+    Lines that begin with # are comments. Lines of several words in one (1-2) and of words that are not in the text
+    (1.1) are left out.
+
+    Raises:
+        DataError: A line has another number of columns than `least` to `most`.
+    """
+    columns: dict[str, list[list[str]]] = {name: [] for name in places}
+    for lines in _sentences(text):
+        words = []
+        for number, line in lines:
+            fields = _fields(line)
+            if not line.startswith("#") and not least <= len(fields) <= most:
+                problem = f"{len(fields)} columns; a word has {least} here; name a file with other columns *.conll"
+                raise line_error(source, number, problem, code="data.conll")
+            if not line.startswith("#") and not _RANGE_OR_EMPTY.fullmatch(fields[0]):
+                words.append(fields)
+        for name, at in places.items() if words else ():
+            columns[name].append([fields[at] for fields in words])
+    return _sentence_table(columns)
+
+
+def _sentence_table(columns: dict[str, list[list[str]]]) -> pa.Table:
+    return pa.table({name: pa.array(values, pa.list_(pa.string())) for name, values in columns.items()})
+
+
+def _sentences(text: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines of each sentence with their numbers; comments before a sentence are part of it."""
+    sentence: list[tuple[int, str]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            if sentence:
+                yield sentence
+            sentence = []
+        else:
+            sentence.append((number, line))
+    if sentence:
+        yield sentence
+
+
+def _parse_conll_2012(text: str, source: str, reading: Reading) -> pa.Table:
+    """Parse CoNLL-2012 (OntoNotes): words, named entities as IOB2 tags, and parts of speech (`pos`)."""
+    table = _numbered(text, source, {TOKENS: 3, TAGS: 10, "pos": 4}, 11, 10**6)
+    tags: list[list[str]] = []
+    for brackets in table[TAGS].to_pylist():  # "(ORG*", "*", "*)", "(GPE)"
+        tags.append([])
+        inside = ""
+        for bracket in brackets:
+            begins = re.match(r"\(([^*()]+)", bracket)
+            inside = begins[1] if begins else inside
+            tags[-1].append(f"{'B' if begins else 'I'}-{inside}" if inside else "O")
+            inside = "" if bracket.endswith(")") else inside
+    return table.set_column(1, TAGS, pa.array(tags, pa.list_(pa.string())))
+
+
+def _parse_fasttext(text: str, source: str, reading: Reading) -> pa.Table:
+    """Parse lines `__label__a __label__b text` to `text` and `label`, a list."""
+    rows = [re.match(r"((?:__label__\S+\s*)*)(.*)", line.strip()) for line in text.split("\n") if line.strip()]
+    texts = pa.array([row and row[2] for row in rows], pa.string())
+    labels = pa.array([re.findall(r"__label__(\S+)", row[1]) for row in rows if row], pa.list_(pa.string()))
+    return pa.table({"text": texts, "label": labels})
+
+
+def _refuse_brat(text: str, source: str, reading: Reading) -> pa.Table:
+    message = (
+        f"{source} has annotations of BRAT, whose texts are in other files, which paratune does not read; write JSON "
+        'lines with both: {"text": "Ana left", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
+    )
+    raise DataError(message, code="data.brat", source=source)
+
+
+def _all(rows: list[list[str]], width: int, patterns: dict[int, str]) -> bool:
+    """Return whether all rows have `width` fields, and those at the keys match the patterns."""
+    checks = [(at, re.compile(pattern)) for at, pattern in patterns.items()]
+    return all(len(row) == width and all(check.fullmatch(row[at]) for at, check in checks) for row in rows)
+
+
+def _is_conll(rows: list[list[str]], text: str) -> bool:
+    has_tags = all(len(row) == len(rows[0]) > 1 and re.fullmatch(_TAG, row[-1]) and " " not in row[0] for row in rows)
+    return has_tags and any(row[-1] != "O" for row in rows)
+
+
+Parser = Callable[[str, str, Reading], pa.Table]
+_TAG = r"O|[BIESLU]-\S+"
+_GLUE = re.compile(
+    r"Quality\t#1 ID\t|id\tqid1\tqid2\t|index\t(genre\tfilename|sentence1\tsentence2|question\tsentence|promptID)\b"
+)
+_COLA = ["source", "label", "star", "sentence"]
+TEXT_FORMATS: tuple[tuple[str, Callable[[list[list[str]], str], bool], Parser], ...] = (
+    ("fastText", lambda rows, text: all(row[0].startswith("__label__") for row in rows), _parse_fasttext),
+    ("BRAT", lambda rows, text: bool(re.match(r"T\d+\t\S+ \d+ \d+", text)), _refuse_brat),
+    ("CoNLL-U", lambda rows, text: _all(rows, _NUM_COLUMNS, {0: r"\d+([-.]\d+)?"}), parse_conllu),
+    ("CoNLL-2012", lambda rows, text: text.startswith("#begin document") and len(rows[0]) > 10, _parse_conll_2012),
+    (
+        "GermEval 2014",
+        lambda rows, text: text.startswith("#\t") and _all(rows, 4, {0: r"\d+", 2: _TAG, 3: _TAG}),
+        lambda text, source, _: _numbered(text, source, {TOKENS: 1, TAGS: 2, "nested_tags": 3}, 4, 4),
+    ),
+    (
+        "CoLA of GLUE",
+        lambda rows, text: _all(rows, 4, {1: "[01]", 2: r"\*?"}),
+        lambda text, source, _: parse_tsv(text, source, Reading(quote="none", header=False)).rename_columns(_COLA),
+    ),
+    (
+        "TSV of GLUE, in which quotes are plain characters",
+        lambda rows, text: bool(_GLUE.match(text)),
+        lambda text, source, reading: parse_tsv(text, source, reading._replace(quote="none")),
+    ),
+    ("CoNLL", _is_conll, parse_conll),
+)
+"""Formats in the order in which they are tried: name; sign, from the fields of the first lines without blank ones and
+comments, and from the text; parser."""
+
+
+def text_format(text: str) -> tuple[str, Parser] | None:
+    """Return name and parser of the format that the beginning of a text has; None where it is not recognised."""
+    lines = text[:_SAMPLE].split("\n")[: -1 if len(text) > _SAMPLE else None]
+    marks = ("-DOCSTART-", "#\t", "# ", "#begin ", "#end ")
+    rows = [_fields(line) for line in lines if line.strip() and not line.startswith(marks)]
+    return next(((name, parse) for name, is_one, parse in TEXT_FORMATS if rows and is_one(rows, text)), None)
+
+
+def as_spans(value: Any) -> list[tuple[int, int, str]] | None:
+    """Return (start, end, label) of each span of characters, from triples or objects; None where one is neither."""
+    spans = []
+    for item in value if isinstance(value, list) else [None]:
+        if isinstance(item, dict):
+            labels = item.get("labels")
+            label = labels[0] if isinstance(labels, list) and labels else item.get("label")
+            item = [item.get("start", item.get("start_offset")), item.get("end", item.get("end_offset")), label]
+        if not isinstance(item, list) or list(map(type, item)) != [int, int, str]:
+            return None
+        spans.append((item[0], item[1], item[2]))
+    return spans
+
+
+def _doccano_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with objects in place of triples [0, 3, "PER"], which are no column of a table."""
+
+    def spans(value: Any) -> Any:
+        found = as_spans(value) if isinstance(value, list) and value and isinstance(value[0], list) else None
+        return value if found is None else [dict(zip(("start", "end", "label"), span, strict=True)) for span in found]
+
+    return {key: spans(value) for key, value in row.items()}
+
+
+def _prodigy_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an example without its tokens and options; of one that is not accepted, label and spans are null."""
+    kept = {key: value for key, value in row.items() if key not in ("tokens", "options", "accept")}
+    if "accept" in row:
+        kept["label"] = row["accept"]
+    if row.get("answer", "accept") != "accept":
+        kept |= {key: None for key in ("label", "spans") if key in kept}
+    return kept
+
+
+def _label_studio_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a task, and a column for each control of its first annotation, as in the export JSON-MIN."""
+    annotations = [item for item in row["annotations"] if not item.get("was_cancelled")]
+    made: dict[str, Any] = {}
+    for result in annotations[0]["result"] if annotations else ():
+        value, name = result.get("value", {}), result.get("from_name", "label")
+        if "start" in value and "labels" in value:
+            span = {"start": value["start"], "end": value["end"], "label": value["labels"][0]}
+            made.setdefault(name, []).append(span)
+        elif kind := next((key for key in ("choices", "rating", "number") if key in value), None):
+            made[name] = value[kind]
+    return {"id": row.get("id"), **row["data"], **made}
+
+
+JSON_FORMATS: tuple[tuple[str, Callable[[dict[str, Any]], bool], Callable[[dict[str, Any]], dict[str, Any]]], ...] = (
+    ("Prodigy", lambda row: "_input_hash" in row, _prodigy_row),
+    (
+        "Label Studio",
+        lambda row: isinstance(row.get("data"), dict) and isinstance(row.get("annotations"), list),
+        _label_studio_row,
+    ),
+    ("doccano, with spans", lambda row: _doccano_row(row) != row, _doccano_row),
+)
+"""Formats of rows of JSON: name, sign in one of the first rows, and the row that is read."""

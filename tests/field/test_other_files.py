@@ -1,0 +1,81 @@
+"""Files that stand for the data, nested objects, and spreadsheets."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from raised import raises_code
+
+from paratune.config.sections import Columns, Reading
+from paratune.config.task_sections import MultiLabelTask
+from paratune.data.columns import TableReader, select
+from paratune.data.read import read_table
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("pointer.csv", "data.git_lfs"), ("page.jsonl", "data.web_page"), ("empty.tsv", "data.empty")]
+)
+def test_a_file_that_is_no_data_is_named_for_what_it_is(name: str, code: str):
+    with raises_code(code, name):
+        read_table(str(FOLDER / name))
+
+
+def test_parts_of_objects_are_columns_by_their_path():
+    task = MultiLabelTask(kind="multi_label", labels=["wind", "sea"])
+    table = read_table(str(FOLDER / "nested.jsonl"))
+    columns = Columns(text="review.body", label="topics.name", id="no")
+    samples = select(TableReader(table, columns, "refuse", "x"), task)
+    assert samples.labels is not None
+    assert (samples.texts, samples.ids, samples.labels.tolist()) == (["dull", "bright"], ["3", "4"], [[1, 1], [0, 0]])
+    columns = Columns(text="review.by.city", label="topics.name")
+    samples = select(TableReader(table, columns, "drop", "x"), task)
+    assert (samples.texts, samples.num_dropped) == (["Ovar"], {"text": 1})
+
+
+def test_a_path_without_values_is_no_column():
+    table = read_table(str(FOLDER / "nested.jsonl"))
+    for path in ("review.boddy", "review.body.x", "revue.body", "no.x"):
+        with raises_code("data.column_missing", path):
+            TableReader(table, Columns(text=path), "refuse", "x", require_labels=False)
+
+
+def test_objects_beside_texts_have_parts():
+    table = read_table(str(FOLDER / "mixed_nested.jsonl"))
+    reader = TableReader(table, Columns(text="review.body"), "drop", "x", require_labels=False)
+    assert reader.texts("text") == ["dull", None, None, "bright"]
+
+
+class Book:
+    """Stands for a workbook of python-calamine."""
+
+    sheet_names = ("May", "June")
+
+    @classmethod
+    def from_filelike(cls, file: Any) -> "Book":
+        assert file.read() == b"PK sheet"
+        return cls()
+
+    def get_sheet_by_name(self, name: str) -> Any:
+        rows = {"May": [["text", "n"], ["one, two\nlines", 7.0], ["", ""], ["x", 7.5]], "June": [["a", True]]}
+        return SimpleNamespace(to_python=lambda: rows[name])
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.ods"])
+def test_a_sheet_is_a_table_of_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    path = tmp_path / name
+    path.write_bytes(b"PK sheet")
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    with raises_code("dependency.missing", "spreadsheet"):
+        read_table(str(path))
+    monkeypatch.setitem(sys.modules, "python_calamine", SimpleNamespace(CalamineWorkbook=Book))
+    assert read_table(str(path)).to_pydict() == {"text": ["one, two\nlines", "x"], "n": ["7", "7.5"]}
+    assert read_table(f"{path}#June", Reading(header=False)).to_pydict() == {"1": ["a"], "2": ["True"]}
+    with raises_code("data.split_unknown", "Jun", "June"):
+        read_table(f"{path}#Jun")
+    path.write_bytes(b"PK torn")
+    with raises_code("data.damaged", name):
+        read_table(str(path))
