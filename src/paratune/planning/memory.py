@@ -15,7 +15,6 @@ from paratune.planning.states import (
     EngineInputs,
     EngineMemory,
     PredictionSetup,
-    distinct_ranks,
     state_tensors,
 )
 from paratune.planning.trace import CUDA_ROUNDING, Delta, find_fullest, rounded
@@ -77,21 +76,18 @@ class Memory:
         return sum(self.terms.values())
 
     @property
-    def low(self) -> int:
-        """Lower bound of the total, from the lower bounds of context, NCCL, fragmentation and process."""
-        nccl = self.terms.get("nccl", 0)
-        less = sum(value - low for term, (value, low, _) in _BOUNDS.items() if term in self.terms)
-        return self.total - less - (nccl - nccl // _NCCL_SPREAD) - self.terms.get("fragmentation", 0)
-
-    @property
-    def high(self) -> int:
-        """Upper bound of the total, from the upper bounds of context, NCCL, fragmentation and process."""
-        more = sum(high - value for term, (value, _, high) in _BOUNDS.items() if term in self.terms)
-        more += (_NCCL_SPREAD - 1) * self.terms.get("nccl", 0)
+    def bounds(self) -> tuple[int, int]:
+        """Lower and upper bound of the total, from those of context, NCCL, fragmentation and process."""
+        nccl, fragmented = self.terms.get("nccl", 0), self.terms.get("fragmentation", 0)
+        low = self.total - (nccl - nccl // _NCCL_SPREAD) - fragmented
+        high = self.total + (_NCCL_SPREAD - 1) * nccl
+        for term, (value, least, most) in _BOUNDS.items():
+            if term in self.terms:
+                low, high = low - (value - least), high + most - value
         if "context" in self.terms:
-            most = round(MAX_FRAGMENTED * sum(self.terms.get(name, 0) for name in _TRANSIENT))
-            more += max(0, most - self.terms.get("fragmentation", 0))
-        return self.total + more
+            transient = sum(self.terms.get(name, 0) for name in _TRANSIENT)
+            high += max(0, round(MAX_FRAGMENTED * transient) - fragmented)
+        return low, high
 
 
 def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memory:
@@ -102,7 +98,9 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
     Raises:
         ConfigError: A pipeline has fewer blocks than stages.
     """
-    ranks: Iterable[int] = distinct_ranks(setup)
+    ranks: Iterable[int] = range(setup.num_ranks)
+    if not setup.traits.has_uneven_shards:  # every other rank has the same states as one of these
+        ranks = range(setup.traits.ranks_per_replica if setup.traits.cuts_blocks else 1)
     if not setup.traits.cuts_blocks:
         # Ranks differ only in their states.
         states = {rank: states_of_rank(profile, setup, rank) for rank in ranks}

@@ -174,7 +174,7 @@ class Prediction:
             return "unknown"
         if self.room_bytes < 0:
             return "no"
-        return "tight" if self.room_bytes < self.memory.high - self.memory.total else "yes"
+        return "tight" if self.room_bytes < self.memory.bounds[1] - self.memory.total else "yes"
 
     @property
     def fits(self) -> bool | None:
@@ -209,8 +209,8 @@ class Prediction:
             "layout": self.option.layout.kind,
             "memory": {
                 "total_bytes": memory.total,
-                "low_bytes": memory.low,
-                "high_bytes": memory.high,
+                "low_bytes": memory.bounds[0],
+                "high_bytes": memory.bounds[1],
                 "usable_bytes": None if self.room_bytes is None else memory.total + self.room_bytes,
                 "terms": dict(memory.terms),
                 "host_bytes": sum(memory.host_terms.values()),

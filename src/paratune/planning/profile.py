@@ -72,11 +72,6 @@ class Parameter:
     def numel(self) -> int:
         return math.prod(self.shape)
 
-    @cached_property
-    def decays(self) -> bool:
-        """Whether it is in the first group of the optimizer, with weight decay (`engine.optim`)."""
-        return len(self.shape) > 1 and not self.name.endswith(".bias")
-
 
 @dataclass(frozen=True, eq=False)  # compared by identity: caches have parts as keys
 class Weights:

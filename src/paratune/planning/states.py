@@ -115,13 +115,6 @@ def state_tensors(parameter: Parameter, param_bytes: int, setup: PredictionSetup
     return 2 * (param_bytes * parameter.numel,) if known is None else known
 
 
-def distinct_ranks(setup: PredictionSetup) -> range:
-    """Return the ranks whose states differ; every other rank has the same states as one of these."""
-    if setup.traits.has_uneven_shards:
-        return range(setup.num_ranks)
-    return range(setup.traits.ranks_per_replica if setup.traits.cuts_blocks else 1)
-
-
 def unsharded(parameters: Iterable[Parameter], numbers: NumberBytes) -> States:
     """Return the states of a rank without sharding."""
     parameters = tuple(parameters)
@@ -145,15 +138,14 @@ def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
     return replace(parameter, shape=(max(0, min(chunk, first - rank * chunk)), *others))
 
 
-def padded(parameter: Parameter, num_ranks: int) -> int:
-    """Return the elements of a parameter padded to equal shards under FSDP2, of all ranks together."""
-    return num_ranks * shard(parameter, num_ranks).numel
-
-
 @lru_cache(maxsize=4096)  # the time of a step is computed again for each bound of each constant
 def padded_sum(part: Weights, num_ranks: int, *, trained: bool = False) -> int:
-    """Return the elements of all parameters of a part, or of the trained ones, padded as by `padded`."""
-    return sum(padded(parameter, num_ranks) for parameter in part.parameters if parameter.is_trained or not trained)
+    """Return the elements of all parameters of a part, or of the trained ones, of all ranks together.
+
+    Each parameter is padded to equal shards, as under FSDP2.
+    """
+    chosen = [parameter for parameter in part.parameters if parameter.is_trained or not trained]
+    return num_ranks * count(shard(parameter, num_ranks) for parameter in chosen)
 
 
 def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = False) -> Iterable[list[Parameter]]:
@@ -161,12 +153,12 @@ def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = Fal
     trained = [
         parameter for parameter in parameters if parameter.is_trained and (parameter.has_gradient or with_unused)
     ]
-    for factor in dict.fromkeys(parameter.rate_factor for parameter in trained):
-        for decays in (True, False):
-            if group := [
-                parameter for parameter in trained if (parameter.decays, parameter.rate_factor) == (decays, factor)
-            ]:
-                yield group
+    groups: dict[float, tuple[list[Parameter], list[Parameter]]] = {}
+    for parameter in trained:
+        with_decay, without = groups.setdefault(parameter.rate_factor, ([], []))
+        is_bias = len(parameter.shape) < 2 or parameter.name.endswith(".bias")  # as in `engine.optim`
+        (without if is_bias else with_decay).append(parameter)
+    yield from (group for pair in groups.values() for group in pair if group)
 
 
 def count(parameters: Iterable[Parameter]) -> int:

@@ -97,7 +97,7 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
             usable = best.memory.total + (best.room_bytes or 0)
             yield (
                 f"Its memory is tight: {format_bytes(best.memory.total)} is expected, and "
-                f"{format_bytes(best.memory.high)} is possible, of {format_bytes(usable)} that programs can use."
+                f"{format_bytes(best.memory.bounds[1])} is possible, of {format_bytes(usable)} that programs can use."
             )
     fits = any(prediction.fits for prediction in predictions)
     if any(prediction.fits is None for prediction in predictions):

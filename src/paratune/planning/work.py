@@ -189,6 +189,8 @@ class Work:
         """Bytes of all gradients, as they are summed over ranks and micro-batches."""
         self.updated = setup.state_bytes * profile.num_trained
         """Bytes of all trained weights in the dtype of the optimizer."""
+        self.accumulated_s = (setup.grad_accum_steps - 1) * self.moved_s(3 * self.grads)
+        """Seconds of adding the gradients of micro-batches after the first: two reads and a write."""
 
     def moved_s(self, num_bytes: float) -> float:
         """Return the seconds in which kernels read and write `num_bytes` bytes together."""
@@ -199,11 +201,7 @@ class Work:
     def local_step(self) -> "StepSeconds":
         """Return the step of a single rank with the whole model."""
         steps = self.setup.grad_accum_steps
-        return StepSeconds(steps * self.forward_s, steps * self.backward_s + self.accumulated_s(), self.optimizer_s())
-
-    def accumulated_s(self) -> float:
-        """Return the seconds of adding the gradients of micro-batches after the first: two reads and a write."""
-        return (self.setup.grad_accum_steps - 1) * self.moved_s(3 * self.grads)
+        return StepSeconds(steps * self.forward_s, steps * self.backward_s + self.accumulated_s, self.optimizer_s())
 
     def scaled_communication_s(self, seconds: float) -> float:
         """Return the exposed seconds of collectives times their factor, which measured runs determine."""

@@ -103,7 +103,7 @@ def test_several_gpus_need_buffers_of_nccl() -> None:
     assert with_machine(memory, find_machine("a100-40gb"), 1) == memory
     assert by_nvlink.terms["nccl"] == 16 * 2 * 12 * MIB
     assert by_pcie.terms["nccl"] == 4 * 2 * 12 * MIB
-    assert (by_pcie.low, by_pcie.high) == (1000 + 24 * MIB, 1000 + 384 * MIB)
+    assert by_pcie.bounds == (1000 + 24 * MIB, 1000 + 384 * MIB)
 
 
 def test_offload_moves_states_to_the_host() -> None:

@@ -134,7 +134,7 @@ def test_ranks_share_the_memory_of_a_cpu() -> None:
     ddp = find_prediction(predicted(machine=cpu), "ddp", 4)
     assert ddp.room_bytes == (10 - 1 - 8) * GIB - 550 * MIB
     # The process of a rank is expected to have 550 MiB, and may have 450 to 1,400.
-    assert (ddp.memory.total - ddp.memory.low, ddp.memory.high - ddp.memory.total) == (100 * MIB, 850 * MIB)
+    assert ddp.memory.bounds == (ddp.memory.total - 100 * MIB, ddp.memory.total + 850 * MIB)
 
 
 @pytest.mark.usefixtures("simple")
@@ -259,8 +259,8 @@ def test_option_is_tight_if_only_the_upper_bound_does_not_fit(monkeypatch: pytes
         machine = replace(base, memory_bytes=None if usable is None else int(usable))
         (prediction,) = predicted(strategies=("single",), num_ranks=(1,), machine=machine)
         assert prediction.fit == fit
-    assert prediction.memory.high == total + 600 * MIB + round(0.12 * 19 * GIB) - GIB
-    assert prediction.memory.low == total - 200 * MIB - GIB
+    high = total + 600 * MIB + round(0.12 * 19 * GIB) - GIB
+    assert prediction.memory.bounds == (total - 200 * MIB - GIB, high)
 
 
 @pytest.mark.usefixtures("simple")

@@ -21,7 +21,7 @@ from paratune.models.task_model import find_blocks
 from paratune.planning.build import build_model
 from paratune.planning.kinds import KINDS, states_of_rank
 from paratune.planning.profile import Parameter, Profile, parameters_of
-from paratune.planning.states import GRADIENTS, EngineInputs, PredictionSetup, States, distinct_ranks
+from paratune.planning.states import GRADIENTS, EngineInputs, PredictionSetup, States
 from paratune.planning.trace import Phase
 from paratune.precision import POLICIES
 
@@ -47,7 +47,7 @@ def setup_of(strategy: Any, num_ranks: int) -> PredictionSetup:
 
 def states(profile: Profile, setup: PredictionSetup) -> States:
     """Return the states of the rank with most, which `memory.peak` chooses too."""
-    ranks = [states_of_rank(profile, setup, rank) for rank in distinct_ranks(setup)]
+    ranks = [states_of_rank(profile, setup, rank) for rank in range(setup.num_ranks)]
     return max(ranks, key=lambda of_rank: (of_rank.device, of_rank.host))
 
 

@@ -22,7 +22,7 @@ KINDS: dict[str, PlanFunctions] = {
 
 
 def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    """Return the states of one rank, from 0; see `distinct_ranks`. The micro-batch of the profile has any size."""
+    """Return the states of one rank, from 0. The micro-batch of the profile has any size."""
     return KINDS[setup.strategy.kind].states(profile, setup, rank)
 
 

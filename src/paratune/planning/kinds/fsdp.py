@@ -17,7 +17,6 @@ from paratune.planning.states import (
     States,
     count,
     numbers_of,
-    padded,
     shard,
     shard_size,
     unsharded,
@@ -93,16 +92,13 @@ def _units(view: EngineInputs) -> Iterator[_Unit]:
     """Yield the units of the blocks, and last the unit of all other parameters."""
     profile, num_ranks = view.profile, shard_size(view.setup)
     reduced = view.setup.precision.reduce_dtype.itemsize
-    for block in (*range(profile.num_blocks), None):
+    gathered = unit_weights(profile, num_ranks)
+    for block, num_bytes in zip((*range(profile.num_blocks), None), gathered, strict=True):
         numbers = [number for number, parameter in enumerate(profile.parameters) if parameter.block == block]
         parameters = [profile.parameters[number] for number in numbers]
         trained = [parameter for parameter in parameters if parameter.is_trained and parameter.has_gradient]
-        yield _Unit(
-            profile.weight_bytes * sum(padded(parameter, num_ranks) for parameter in parameters),
-            reduced * sum(padded(parameter, num_ranks) for parameter in trained),
-            reduced * count(trained),
-            tuple(numbers),
-        )
+        padded = num_ranks * count(shard(parameter, num_ranks) for parameter in trained)
+        yield _Unit(num_bytes, reduced * padded, reduced * count(trained), tuple(numbers))
 
 
 def _forward(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[Delta]:

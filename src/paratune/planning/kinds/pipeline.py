@@ -119,7 +119,7 @@ def _seconds(work: Work) -> StepSeconds:
     reducing += ends.seconds("all_reduce", sum(shared_gradients(work.profile, setup).values()))
     return StepSeconds(
         forward_s=m * work.forward_s / p,
-        backward_s=(m * work.backward_s + work.accumulated_s()) / p,
+        backward_s=(m * work.backward_s + work.accumulated_s) / p,
         optimizer_s=work.optimizer_s(states),
         communication_s=work.scaled_communication_s(sending + reducing),
         bubble_s=bubble * work.constants.value("factor.pipeline", 1.0),
