@@ -14,32 +14,32 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_700, 14_500),
-    "planning": (PLAN, (), 5_700, 5_700),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_300, 14_500),
+    "planning": (PLAN, (), 5_700, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_250, 4_300),
+    "config": (("config/*",), TRAINER, 5_300, 4_300),
     # Three commands are their public function; the others have options or processes of their own.
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 6_500, 5_600),
+    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 6_550, 5_600),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md).
     "models": (("models/*",), (), 5_100, 4_900),
     "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_350, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_350, 3_300),
     "doctor": (("doctor/*",), (), 1_450, 1_800),
-    "corpus": (("corpus/*",), (), 6_450, 6_450),
+    "corpus": (("corpus/*",), (), 6_450, 6_500),
     # The toy cluster and four ways to start processes.
     "processes": (("cluster/*", "processes/*"), (), 3_250, 3_000),
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 600, 450),
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
     # Order, loader, workers and token store are 1,900 lines; dialects and formats of files 1,300.
-    "data": (("data/*", *TRAINER), (), 7_300, 5_800),
+    "data": (("data/*", *TRAINER), (), 7_350, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
             *("batch/*", "stages/*", "checkpoint/*", "demo/*"),
         ),
         (),
-        4_150,
+        4_200,
         4_400,
     ),
 }
@@ -48,7 +48,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 80_550
+MOST = 79_500
 """Lines of the whole source."""
 
 

@@ -43,8 +43,7 @@ class Measure:
     show: Show = "known"
     """When a table of runs shows it: where a value is known, is not 0, or differs between runs; data: only CSV and
     JSON, which have all measures, show it."""
-    read: Callable[[RunRecord], Any] | None = None
-    """Computes the value from a run; None for the field in `source`, and for measures of configurations."""
+    read: Callable[[RunRecord], Any] | None = None  # computes the value; None: the field in `source`, or no value
     note: str = ""  # what it means, below a table that shows it
     is_quality: bool = False  # unknown for probes, and repeats count once
     absent: Callable[[RunRecord], str] | None = None  # text of an unknown value; None for n/a

@@ -47,6 +47,9 @@ HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot tell"
 LIKE, UNLIKE = "as published, one run", "not as published, one run"
 _WORST_FIRST = (FAILS, UNLIKE, UNTOLD, LIKE, HOLDS)
 _GOOD = {HOLDS: True, FAILS: False}
+KEY = "layout"
+CLOCK, SECONDS, MEGABYTES = Scale("mm:ss", 1.0, 0), Scale("s", 1.0, 1), Scale("MB", 1e6, 0)
+PER_CENT, RATE, TIMES, LOSS = Scale("%", 0.01, 1), Scale("samples/s", 1.0, 1), Scale("×", 1.0, 2), Scale("", 1.0, 4)
 
 
 def published_tables(report: SweepReport) -> Iterator[Table]:
@@ -273,17 +276,11 @@ def read_plan(path: Path, matrix: str) -> dict[str, dict[str, float]]:
     return figures
 
 
-KEY = "layout"
-CLOCK, SECONDS, MEGABYTES = Scale("mm:ss", 1.0, 0), Scale("s", 1.0, 1), Scale("MB", 1e6, 0)
-PER_CENT, RATE, TIMES, LOSS = Scale("%", 0.01, 1), Scale("samples/s", 1.0, 1), Scale("×", 1.0, 2), Scale("", 1.0, 4)
-
-
 @dataclass(frozen=True)
 class StudyLayout:
     title: str
     figures: Mapping[str, tuple[str, Scale]]  # label and unit of the study, by key of the measure
-    splits: tuple[str, ...] = ()
-    """Splits whose headline scores follow the figures; the validation set where runs have no others."""
+    splits: tuple[str, ...] = ()  # whose headline scores follow the figures; validation where runs have no others
     has_configurations_in_columns: bool = False
     compares: bool = False  # whether each figure has its change against the baseline in per cent, with an arrow
 

@@ -11,7 +11,6 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_number
 from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
-from paratune.metrics.throughput import wall_s
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import scale_of
 from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
@@ -30,8 +29,7 @@ class TargetResult:
 
     best: float | None = None  # best score of all evaluations; None without evaluations by the metric of the target
     train_s: float | None = None  # wall time of the steps until then, of the slowest rank
-    total_s: float | None = None
-    """With start-up, tokenization, evaluations (including that one) and checkpoints until then."""
+    total_s: float | None = None  # with start-up, tokenization, evaluations (with that one) and checkpoints until then
     absent: str = NOT_AVAILABLE  # text of a time that is unknown, with the reason
 
 
@@ -97,9 +95,9 @@ def _first_met(
         unmet = f"not reached (best {format_number(best)})"
         return TargetResult(best, absent=f"{NOT_AVAILABLE}: not evaluated by it" if best is None else unmet)
     steps = [[event for event in events if event["event"] == "step"] for events in ranks]
-    numbers = [number_in(event.get(key)) for events in steps for event in events for key in ("step", "wall_ms")]
-    until = [] if None in numbers else [[event for event in events if event["step"] <= last] for events in steps]
-    train_s = None if None in numbers else wall_s(until)
+    pairs = [[(number_in(event.get("step")), number_in(event.get("wall_ms"))) for event in events] for events in steps]
+    known_ms = [{step: ms for step, ms in own if step is not None and ms is not None and step <= last} for own in pairs]
+    train_s = None if any(None in pair for own in pairs for pair in own) else records.elapsed_s(known_ms)
     # The record has one start-up time for all sessions, so that the time until a resume is unknown.
     if any(item["event"] == "resume" for item in ranks[0][place + 1 :]):
         why = "resumed later, and start-up is recorded of all sessions together"

@@ -24,6 +24,16 @@ POWER = 0.8  # probability of a decision for which a plan is made
 MOST_RUNS = 200  # largest number of runs in a plan: the variances of a few runs are not known well enough for more
 _NODES = 400
 SPREAD = 0.8  # probability that the true variance of runs is between those of both ends of a range of runs
+Outcome = Literal["different", "equal", "cannot tell", "n/a"]
+Code = Literal[
+    "not_same_experiment", "unknown_value", "unknown_noise_scale", "zero_baseline", "different_memory_kind", "one_run",
+    "same_change", "samples_only", "order_confounded", "placebo", "negative_control", "many_comparisons",
+    "repeated_looks", "too_few_samples", "too_few_runs",
+]  # fmt: skip
+"""Why a comparison is not decided."""
+NEED_RUNS = frozenset(
+    ("one_run", "same_change", "samples_only", "order_confounded", "many_comparisons", "repeated_looks", "too_few_runs")
+)
 
 
 @dataclass(frozen=True)
@@ -113,26 +123,13 @@ def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange 
     return None if low is None else RunRange(low, middle, high)
 
 
-Outcome = Literal["different", "equal", "cannot tell", "n/a"]
-Code = Literal[
-    "not_same_experiment", "unknown_value", "unknown_noise_scale", "zero_baseline", "different_memory_kind", "one_run",
-    "same_change", "samples_only", "order_confounded", "placebo", "negative_control", "many_comparisons",
-    "repeated_looks", "too_few_samples", "too_few_runs",
-]  # fmt: skip
-"""Why a comparison is not decided."""
-NEED_RUNS = frozenset(
-    ("one_run", "same_change", "samples_only", "order_confounded", "many_comparisons", "repeated_looks", "too_few_runs")
-)
-
-
 @dataclass(frozen=True)
 class MeasureComparison:
     """A measure of a configuration compared with that of the baseline."""
 
     measure: str  # `speed`, `goodput`, or a metric; of other figures, their name
     is_ratio: bool  # whether the change is that of a ratio (0.27: 27% more), and not a difference
-    baseline: float | None
-    """Mean over its runs, of ratios the geometric one; in its own unit. Of paired runs only those in a pair count."""
+    baseline: float | None  # mean over its runs, of ratios the geometric one; of paired runs only those in a pair
     value: float | None
     num_runs: tuple[int, int]  # of the baseline and of the other: seeds of a score, runs of all else
     change: float | None = None  # with `order.is_adjusted`, adjusted for the order of the runs

@@ -25,6 +25,44 @@ from paratune.records.finished import RunRecord, gpus_of
 from paratune.verdicts import special
 
 SPEED = "speed"  # samples/s, or goodput where batches differ
+_OF_THE_BASELINE = {SPEED: 0.02, "loss": 0.01, "perplexity": 0.01, "rmse": 0.01, "mse": 0.02, "mae": 0.01}
+"""Shares of the baseline's figure, for measures without a fixed scale."""
+_POINTS = 0.005  # for scores from 0 to 1: half a point of a hundred
+ANY_VALUE = {
+    *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
+    "run.seed",  # draws others of the same rows and masks
+    # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your own
+    # schedule is a section, whose keys are not in this table.
+    *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
+    *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
+    *("train.weight_decay", "train.betas", "train.eps"),
+    *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
+    "task.start_at_mean",  # values of the first weights
+    *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
+    *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
+    "measure.reference_batch",  # for goodput only
+}
+"""Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
+`max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
+`mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
+is executed: that is what comparisons of speed are about."""
+WITHOUT: Mapping[str, Any] = {
+    **dict.fromkeys(("train.max_grad_norm", "task.focal_gamma")),
+    "train.layer_decay": 1.0,
+    **dict.fromkeys(("task.label_smoothing", "model.adapter.dropout"), 0.0),
+    **{f"model.overrides.{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")},
+    **{f"model.overrides.{name}": 0.0 for name in ("dropout", "attention_dropout", "classifier_dropout")},
+}
+"""Options with one value that leaves operations out; two other values have the same operations."""
+OF_A_STEP = {
+    *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
+    *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
+    *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
+}
+"""Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
+OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+"""Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""
+_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
 
 
 @dataclass(frozen=True)
@@ -93,11 +131,6 @@ class Margin:
         return self.amount * abs(baseline) if self.is_share else self.amount
 
 
-_OF_THE_BASELINE = {SPEED: 0.02, "loss": 0.01, "perplexity": 0.01, "rmse": 0.01, "mse": 0.02, "mae": 0.01}
-"""Shares of the baseline's figure, for measures without a fixed scale."""
-_POINTS = 0.005  # for scores from 0 to 1: half a point of a hundred
-
-
 def default_margin(measure: str, task: str) -> Margin:
     """Return the margin of `SPEED` or of a metric for which no margin is given; scores of qa are per cent."""
     if task == "ordinal" and measure == "mae":
@@ -130,43 +163,6 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         lines = [f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]
         raise ConfigError("\n".join(lines), code="compare.margin", option="--margin")
     return margins
-
-
-ANY_VALUE = {
-    *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
-    "run.seed",  # draws others of the same rows and masks
-    # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your own
-    # schedule is a section, whose keys are not in this table.
-    *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
-    *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
-    *("train.weight_decay", "train.betas", "train.eps"),
-    *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
-    "task.start_at_mean",  # values of the first weights
-    *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
-    *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
-    "measure.reference_batch",  # for goodput only
-}
-"""Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
-`max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
-`mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
-is executed: that is what comparisons of speed are about."""
-WITHOUT: Mapping[str, Any] = {
-    **dict.fromkeys(("train.max_grad_norm", "task.focal_gamma")),
-    "train.layer_decay": 1.0,
-    **dict.fromkeys(("task.label_smoothing", "model.adapter.dropout"), 0.0),
-    **{f"model.overrides.{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")},
-    **{f"model.overrides.{name}": 0.0 for name in ("dropout", "attention_dropout", "classifier_dropout")},
-}
-"""Options with one value that leaves operations out; two other values have the same operations."""
-OF_A_STEP = {
-    *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
-    *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
-    *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
-}
-"""Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
-OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
-"""Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""
-_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
 
 
 def is_of_a_step(measure: str) -> bool:

@@ -24,6 +24,8 @@ from paratune.verdicts.sequential import LookHistory
 from paratune.verdicts.speeds import Speeds, compare_speeds, logs_of, speed_of, speeds_of
 from paratune.verdicts.words import cluster_notes, comparison_words, order_notes, quality_words
 
+Pairs = Sequence[tuple[int, int]]  # places of cells that differ only on an axis, the baseline's value first
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -77,7 +79,6 @@ class Verdict:
         return tuple(one.measure for one in (self.speed, *self.quality) if one.code in NEED_RUNS)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data; unknown values are None."""
         return {
             **vars(self), "differs": asdict(self.differs), "speed": self.speed.as_dict(),
             "quality": [score.as_dict() for score in self.quality], "sentence": self.sentence,
@@ -188,9 +189,6 @@ def _left_out(base: Group, other: Group) -> Iterator[str]:
             yield f"not in the scores, because the other side has no run of that seed: {', '.join(names)}"
 
 
-Pairs = Sequence[tuple[int, int]]  # places of cells that differ only on an axis, the baseline's value first
-
-
 @dataclass(frozen=True)
 class FactorEffect:
     """The effect of a value of an axis on one measure, against the baseline's value."""
@@ -202,7 +200,6 @@ class FactorEffect:
     num_combinations: int  # combinations of the other axes that have both values
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data; unknown values are None."""
         return {**vars(self), "comparison": self.comparison.as_dict()}
 
 

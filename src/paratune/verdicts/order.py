@@ -21,8 +21,7 @@ from paratune.verdicts import special
 Floats = npt.NDArray[np.float64]
 ADJUST_BELOW = 0.1  # p-value of "no drift" below which changes are adjusted, also where runs are interleaved
 WARN_BELOW = 0.05
-LEAST_GAP_S = 3600.0
-"""Between the end of a run and the start of the next one: the least gap between two sessions. See `_in_time`."""
+LEAST_GAP_S = 3600.0  # least gap between two sessions: from the end of a run to the start of the next one
 LEAST_LOAD = 0.02  # standard deviation of the load by other programs (share of all cores) from which it is a covariate
 MOST_SHARE = 0.25  # of the degrees of freedom: the most covariates that are used
 MOST_POWERS, LEAST_FREEDOM = 3, 2

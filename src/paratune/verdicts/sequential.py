@@ -20,8 +20,7 @@ from paratune.records.finished import RunRecord
 from paratune.records.sweep import Look, SweepRecord
 from paratune.verdicts import special
 
-FIRST_SHARE = 0.7
-"""Of the error: spent at the first look, when the matrix plans no rounds. The rest is for runs that are added."""
+FIRST_SHARE = 0.7  # of the error: spent at the first look without planned rounds; the rest is for runs that are added
 PLANNED_SHARE = 0.9  # of the error: spent up to the planned number of runs, by `paratune sweep --until`
 _NODES = 201  # of the integration over the statistic of the look before; odd, for Simpson's rule
 _ALPHAS = np.geomspace(1e-12, 0.5, 60)

@@ -29,6 +29,7 @@ _SHARES = {
     *("exact", "has_answer_exact", "no_answer_exact", "recall_at_1"),
 }
 """Scores that are a share of rows, if each row is right or wrong; others, such as a perfect F1, are not."""
+Slices = dict[str, tuple[npt.NDArray[np.int64], str | None]]  # slices of a column: rows, and a detail of the name
 
 
 def scored_task(
@@ -38,9 +39,6 @@ def scored_task(
     `labels` are the names of its classes, `options` the section `task` of the configuration."""
     task = TaskFacts(kind=kind, labels=list(labels))
     return RunRecord(name, folder, RunFile(task=task, config={"task": dict(options)}, grades=options.get("grades")))
-
-
-Slices = dict[str, tuple[npt.NDArray[np.int64], str | None]]  # slices of a column: rows, and a detail of the name
 
 
 def slice_records(

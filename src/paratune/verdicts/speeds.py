@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
@@ -22,6 +21,11 @@ from paratune.verdicts.order import OrderModel, order_model, run_time
 
 GOODPUT = "goodput"
 Rates = Sequence[float | None]  # of each run; None where it is unknown
+BASELINE_FACTOR = 2.0
+"""The baseline's own variance counts so many times where it is above the common one: it is in all comparisons. Chosen
+by simulation: benchmarks/verdicts_202611.md, section Speed."""
+OWN_QUANTILE = 0.999  # of the F distribution: a configuration that varies more has its own degrees of freedom, too
+LEAST_FREEDOM = 0.5  # degrees of freedom that a regression leaves a configuration with a variance of its own
 
 
 def speed_of(
@@ -140,13 +144,6 @@ def efficiency_of(
     return None if noise is None else statistical_efficiency(noise, batch, reference)
 
 
-BASELINE_FACTOR = 2.0
-"""The baseline's own variance counts so many times where it is above the common one: it is in all comparisons. Chosen
-by simulation: benchmarks/verdicts_202611.md, section Speed."""
-OWN_QUANTILE = 0.999  # of the F distribution: a configuration that varies more has its own degrees of freedom, too
-LEAST_FREEDOM = 0.5  # degrees of freedom that a regression leaves a configuration with a variance of its own
-
-
 def logs_of(values: Rates) -> list[float]:
     """Return the logarithms of the values that are known and above 0."""
     return [math.log(value) for value in values if value is not None and value > 0]
@@ -161,7 +158,7 @@ def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) 
         reason = f"unknown for {listing(unknown, 3)}"
         return MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
     logs = logs_of(first), logs_of(second)
-    a, b = fmean(logs[0]), fmean(logs[1])
+    a, b = statistics.fmean(logs[0]), statistics.fmean(logs[1])
     found = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=change_of_log(b - a))
     too_few = why_one(*counts, "run")
     if too_few is not None:

@@ -20,6 +20,7 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 NAME_WIDTH = 42  # characters of the name of a row
 _MAX_POINTS = 800
 _MAX_NUMBERED = 24  # figures with more bars have no numbers in them
+_DOT = Key("", RUN_COLOURS[0], marker="o")
 _BAR, _BARS, _REST = 0.3, 7.2, 0.85
 """Heights in inches: of a row, of all rows at most, and of the rest; a figure fits on a page of the PDF."""
 
@@ -216,9 +217,6 @@ def points(groups: Sequence[Points], *, diagonal: bool = False, **options: Any) 
         axes.grid()
 
     return draw
-
-
-_DOT = Key("", RUN_COLOURS[0], marker="o")
 
 
 @dataclass(frozen=True)

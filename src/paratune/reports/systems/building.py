@@ -23,8 +23,7 @@ ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats giv
 _PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
 ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
 _MAX_REASONS = 2
-_MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
-"""Key of the measure whose change a verdict has."""
+_MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}  # keys, by names in verdicts
 _OF_TIME = ("rate", "ms", "s")
 COMPARED = (
     *named("samples_per_s", "train_s", "epoch_s", "step_median_ms"), *STEP_PARTS,
@@ -182,7 +181,6 @@ def build(
     Args:
         labels: The first columns, by keys of `_LABELS`, with a value for each member.
         members: Configurations of the lines, each with a run.
-        measures: The columns of numbers.
         notes: Notes below the table, before those of its marks.
         compares: Whether cells show their change against the baseline.
         shows_all: Whether columns without any known value are shown; else they are named below.

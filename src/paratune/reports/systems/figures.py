@@ -21,6 +21,7 @@ from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, K
 from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS, Measure
 from paratune.reports.systems.building import Scaling, scalings
 from paratune.reports.systems.model import Systems, speed_up
+from paratune.verdicts.judge import shared_split
 from paratune.verdicts.scoring import CannotTell, read_rows
 from paratune.verdicts.speeds import noise_kind
 
@@ -34,12 +35,9 @@ MAX_DRAWN_BYTES = 200_000_000  # largest size of the events of a figure: they ar
 NUM_BINS = 40  # points of a line at most; each covers the same number of steps
 NOISE_WINDOW = 20  # sampled steps over which a noise scale is estimated: one bin may have too few
 PANELS = {
-    "loss": "Loss",
-    "utilisation": "Utilisation (%)",
-    "throughput": "Throughput (samples/s)",
-    "noise": "Noise scale (samples)",
-    "goodput": "Goodput (samples/s)",
-}
+    "loss": "Loss", "utilisation": "Utilisation (%)", "throughput": "Throughput (samples/s)",
+    "noise": "Noise scale (samples)", "goodput": "Goodput (samples/s)",
+}  # fmt: skip
 _COLUMNS = ("step", "loss", "wall_ms", "utilisation", "seconds", "trace", "squared_norm")
 Band = tuple[Any, Any, Any, Any]  # step, mean, and of several runs smallest and largest value
 _RULES = {
@@ -55,8 +53,7 @@ def read_predictions(run: RunRecord) -> Predictions | str:
 
     The reason is returned where there are none to draw.
     """
-    split = next((split for split in ("test", "validation") if run.summary.scores.get(split)), None)
-    if split is None:
+    if (split := shared_split([run])) is None:
         return f"No figure: {run.name} has no scores on test or validation."
     try:
         rows = read_rows(run, split)

@@ -188,10 +188,8 @@ class Systems:
     record: SweepRecord
     cell_runs: tuple[CellRun, ...]  # the run of each cell
     verdicts: tuple[Verdict, ...] = ()  # verdicts on the configurations, whose changes tables show too
-    prices: Mapping[str, float | None] = field(default_factory=dict)
-    """Prices of a device-hour of several matrices, by their names."""
-    allowed: frozenset[str] = frozenset()
-    """Names of `runs.sameness.ALLOW`: differences that are allowed besides those that the axes make."""
+    prices: Mapping[str, float | None] = field(default_factory=dict)  # of a device-hour of several matrices, by name
+    allowed: frozenset[str] = frozenset()  # names of `runs.sameness.ALLOW`, besides the differences that the axes make
     # What all tables and figures use is computed once.
     _amounts: dict[tuple[str, Configuration], Amount] = field(default_factory=dict, init=False, repr=False)
     _differs: dict[tuple[Configuration, Configuration], Differs] = field(default_factory=dict, init=False, repr=False)
@@ -199,16 +197,14 @@ class Systems:
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
         """The configurations in the order of the axes, including those without a finished run."""
-        record, cell_runs = self.record, self.cell_runs
-        axes = [axis for axis in record.axes if not axis.is_seed]
-        labels = [axis.label for axis in axes]
-        groups = grouped(((item.cell.kind, *map(item.cell.values.__getitem__, labels)), item) for item in cell_runs)
-        keys = _varied_keys(record, cell_runs)
-        kinds = {cell_run.cell.kind for cell_run in cell_runs}
+        axes = [axis for axis in self.record.axes if not axis.is_seed]
+        labels, kinds = [axis.label for axis in axes], {item.cell.kind for item in self.cell_runs}
+        pairs = (((item.cell.kind, *map(item.cell.values.__getitem__, labels)), item) for item in self.cell_runs)
+        groups, keys = grouped(pairs), _varied_keys(self.record, self.cell_runs)
         configurations = []
         for (kind, *names), group in groups.items():
             values = dict(zip(labels, names, strict=True))
-            label = label_of(axes, values) or record.name
+            label = label_of(axes, values) or self.record.name
             if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
                 label += ", probe"
             of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
