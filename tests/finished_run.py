@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 from paratune.records import RUN_FILE, SUMMARY_FILE, write_json
 from paratune.records.predictions import write_predictions
@@ -17,7 +18,7 @@ RIGHT = 8
 def write_finished_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a classification run with data files in `folder`'s parent; return run.json and summary.json."""
     run: dict[str, Any] = {
-        "schema_version": 1,
+        **WHOLE_RUN,
         "config": {
             "task": {"kind": "classification", "labels": LABELS},
             "data": {"columns": {"text": "te_xt", "text_pair": None}},
@@ -47,6 +48,7 @@ def write_finished_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         "versions": {"python": "3.11.7", "torch": "2.9.0", "triton": None},
     }
     summary: dict[str, Any] = {
+        **WHOLE_SUMMARY,
         "scores": {"test": {"accuracy": RIGHT / 10, "loss": 0.5, "f1": None}},
         "baseline": {"predicts": "majority class", "scores": {"test": {"accuracy": 0.5}}},
         "best": None,

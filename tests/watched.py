@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
+
 from paratune.records import RUN_FILE, SUMMARY_FILE, events_file
 from paratune.records.run_folder import LOCK_FILE
 
@@ -25,7 +27,7 @@ def begin(folder: Path, *, world_size: int = 1, traits: dict[str, Any] | None = 
         "config": {"measure": {"log_every": 1}},
     }
     plan = {"num_steps": 100, "steps_per_epoch": 50, "num_epochs": 2.0}
-    record = {"schema_version": 1, **session, "plan": plan, "sessions": [session]}
+    record = {**WHOLE_RUN, **session, "plan": plan, "sessions": [session]}
     (folder / RUN_FILE).write_text(json.dumps(record))
     return folder
 
@@ -71,9 +73,10 @@ def training(folder: Path, num_steps: int = 10, *, world_size: int = 1) -> Path:
 
 
 def finish(folder: Path, **values: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / RUN_FILE).exists():
+        begin(folder)
     summary = {"num_steps": 100, "scores": {"validation": {"accuracy": 0.9}}, "time": {"total_s": 61.0}, **values}
-    (folder / SUMMARY_FILE).write_text(json.dumps({"schema_version": 1, **summary}))
+    (folder / SUMMARY_FILE).write_text(json.dumps({**WHOLE_SUMMARY, **summary}))
     return folder
 
 

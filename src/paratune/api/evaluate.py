@@ -17,7 +17,7 @@ from paratune.base.units import format_share
 from paratune.console import stdout_for_results
 from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError, coded, option_error, require_at_least
-from paratune.records import RUN_FILE, SUMMARY_FILE, TRAIN_TEXTS_FILE, predictions_file, read_json, read_run
+from paratune.records import RUN_FILE, SUMMARY_FILE, TRAIN_TEXTS_FILE, predictions_file
 from paratune.records.scores import BUILT_IN, LABEL, LENGTH
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,8 @@ def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *,
         raise ConfigError(message, code="cli.no_effect", option=unused[0])
     check_model(target, run_code=run_code)
     with stdout_for_results():
-        from paratune.verdicts.slices import scored_task, slice_records
+        from paratune.records.finished import read_record
+        from paratune.verdicts.slices import slice_records
 
     folder = Path(target)
     if not (folder / RUN_FILE).is_file():
@@ -203,26 +204,18 @@ def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *,
     if not (folder / SUMMARY_FILE).is_file():
         message = f"{folder} is not finished; continue it with --resume, or add --data FILE"
         raise CheckpointError(message, code="run.not_finished", target=str(folder))
-    scores = read_json(folder / SUMMARY_FILE).get("scores") or {}
-    splits = [split for split in scores if (folder / predictions_file(split)).is_file()]
+    run = read_record(folder, folder.name)
+    splits = [split for split in run.summary.scores if (folder / predictions_file(split)).is_file()]
     if not splits:
         message = f"{folder} has no predictions of a scored split; add --data FILE"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder))
-    run = read_run(folder)
-    try:
-        task = run["task"]
-        settings = {**run["config"]["task"], "grades": run.get("grades")}
-        scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or [], settings)
-    except (KeyError, TypeError, AttributeError) as error:
-        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
-        raise CheckpointError(message, code="run.damaged", path=str(folder / RUN_FILE)) from error
-    _check_by(by, task["kind"], target)
+    _check_by(by, run.task, target)
     slices = {}
     for split in splits:
         with stdout_for_results(), _unknown_as_error(target):
             values = _saved_values(folder, split, [name for name in by if name != LABEL])
-            slices[split] = slice_records(scored, split, by, values)
-    return EvaluationResult({"model": target, "slices": slices}, task["kind"])
+            slices[split] = slice_records(run, split, by, values)
+    return EvaluationResult({"model": target, "slices": slices}, run.task)
 
 
 def _saved_values(folder: Path, split: str, names: Sequence[str]) -> dict[str, Any]:

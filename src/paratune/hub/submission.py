@@ -17,7 +17,9 @@ from paratune.base.atomic import replace_file
 from paratune.base.text import listing
 from paratune.config.glue import GLUE
 from paratune.errors import CheckpointError, DataError, os_error_as
-from paratune.records import RUN_FILE, is_finished, predictions_file, read_run
+from paratune.records import is_finished, predictions_file
+from paratune.records.finished import read_typed
+from paratune.records.typed import RunFile
 
 LOWEST, HIGHEST = 0.0, 5.0
 """Range of similarities in STS-B."""
@@ -61,22 +63,12 @@ def run_tables(folder: Path) -> dict[str, str]:
             record is damaged.
         DataError: A row has no prediction, or one that is invalid for the task.
     """
-    if not (folder / RUN_FILE).is_file():
-        raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}", code="run.not_a_run", folder=folder)
+    record = read_typed(folder, RunFile)
     if not is_finished(folder):
         message = f"{folder} is not finished; resume it with --resume"
         raise CheckpointError(message, code="run.not_finished", folder=folder)
-    record = read_run(folder)
-    try:
-        task, data = record["task"].get("glue"), record["data"]
-        num_rows = {
-            name: (about["num_rows"] or 0) + sum((about.get("num_dropped") or {}).values())
-            for name, about in data.items()
-            if about is not None
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
-        raise CheckpointError(message, code="run.damaged") from error
+    task, data = record.task.glue, {name: about for name, about in record.data.items() if about is not None}
+    num_rows = {name: int(about.num_rows or 0) + sum(about.num_dropped.values()) for name, about in data.items()}
     if task not in GLUE:
         message = f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})"
         raise CheckpointError(message, code="run.other_task", folder=folder)

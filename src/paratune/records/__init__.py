@@ -40,6 +40,8 @@ PHASES = ("get_batch", "forward", "backward", "optimizer")
 """The measured phases in their order."""
 MOST_STEPS = 2**53
 """Numbers of steps are below it: others are damage, and no float has them exactly."""
+MAX_RANKS = 4096
+"""A larger world size is damage."""
 ALL_PHASES = (*PHASES, "other")
 """Their sum is the wall time of a step."""
 
@@ -79,8 +81,8 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a record.
+def read_json(path: Path, remedy: str = "copy it again, or repeat the command that wrote it") -> Any:
+    """Read a JSON file of a record; `remedy` is what to do about a damaged one, for the message.
 
     Raises:
         CheckpointError: It does not exist, cannot be read, or is not JSON.
@@ -88,26 +90,28 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path} does not exist", code="run.file_not_found", path=path) from error
+        raise CheckpointError(f"{path} does not exist; {remedy}", code="run.file_not_found", path=path) from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.unreadable", path=path) from error
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", path=path) from error
+        text = f"{path} is damaged: it is not JSON ({error}); {remedy}"
+        raise CheckpointError(text, code="run.damaged", path=path) from error
 
 
 def read_object(path: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON object of a record.
 
     Raises:
-        CheckpointError: It cannot be read, is no object, or has another schema version, for which `remedy` is shown.
+        CheckpointError: It cannot be read, is no object, or has another schema version; the message has the remedy.
     """
-    value = read_json(path)
+    value = read_json(path, remedy)
     if not isinstance(value, dict):
-        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
+        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed; {remedy}"
         raise CheckpointError(text, code="run.damaged", path=path)
     if (version := value.get("schema_version")) != SCHEMA_VERSION:
         shown = plain(repr(version)[:40])
-        text = f"{plain(path)} has schema_version {shown}, this paratune reads {SCHEMA_VERSION}; {remedy}"
+        text = f"{plain(path)} has schema_version {shown}, this paratune reads {SCHEMA_VERSION}"
+        text += f"; use the version of paratune that wrote it, or {remedy}"
         raise CheckpointError(text, code="run.other_version", path=path, version=version)
     return value
 
@@ -153,7 +157,8 @@ class EventLog:
     ) -> None:
         self._path, self._listener = folder / events_file(rank), listener
         with _writing(self._path):
-            _drop_torn_line(self._path)
+            if self._path.exists():  # without an incomplete last line of a killed process
+                os.truncate(self._path, sum(map(len, _whole_lines(self._path))))
             self._file: TextIO = self._path.open("a", encoding="utf-8", errors="backslashreplace")
 
     def add(self, event: str, **values: Any) -> None:
@@ -170,20 +175,6 @@ class EventLog:
     def close(self) -> None:
         with _writing(self._path):
             self._file.close()
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Delete an incomplete last line of a killed process."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        while size > 0:
-            file.seek(size - 1)
-            if file.read(1) == b"\n":
-                break
-            size -= 1
-        file.truncate(size)
 
 
 def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
@@ -203,8 +194,21 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
             yield _event(path, number, line)
 
 
-_HEAD = re.compile(rb'\{"event": "(step|sample)", "time": [0-9.]+, "step": ([0-9]{1,15})[,}]')
-"""The start of most lines: parsing them all twice as JSON would take twice as long."""
+_HEAD = re.compile(rb'\{"event": "(step|sample)", "time": [0-9.]+, "step": ([0-9]{1,15})(?:,[^\0]*)?\}\n')
+"""Most lines: parsing them all twice as JSON would take twice as long."""
+
+
+def _heads(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield number, event and step of each line; lines of other events have all values."""
+    for number, line in enumerate(_whole_lines(path), start=1):
+        head = _HEAD.match(line)
+        yield number, {"event": head[1].decode(), "step": int(head[2])} if head else _event(path, number, line)
+
+
+def num_logged_steps(folder: Path, rank: int) -> int:
+    """Return the number of different steps in the log of a rank, 0 without a log; errors are those of `read_events`."""
+    steps = (event.get("step") for _, event in _heads(folder / events_file(rank)) if event["event"] == "step")
+    return len({step for step in steps if type(step) in (int, float)})
 
 
 def _superseded(path: Path) -> set[int]:
@@ -216,9 +220,7 @@ def _superseded(path: Path) -> set[int]:
     steps = array("q")  # of each line; 0 without one, and for those that are never repeated
     evaluations: dict[tuple[str, str], int] = {}
     last_step = 0
-    for number, line in enumerate(_whole_lines(path), start=1):
-        head = _HEAD.match(line)
-        event = {"event": head[1].decode(), "step": int(head[2])} if head else _event(path, number, line)
+    for number, event in _heads(path):
         kind, step = event["event"], event.get("step")
         if kind == "evaluation":
             key = (str(step), str(event.get("split")))
@@ -259,8 +261,8 @@ def repair_events(folder: Path, rank: int) -> int:
         try:
             _event(path, number, line)
             good.append(line)
-        except CheckpointError as error:
-            _log.warning("%s; the line is lost", error, extra=coded("run.line_lost"))
+        except CheckpointError:
+            _log.warning("%s, line %d is damaged: it is deleted", path, number, extra=coded("run.line_lost"))
     if len(good) < len(lines):
         with _writing(path), replace_file(path) as temporary:
             temporary.write_bytes(b"".join(good))
@@ -305,7 +307,7 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr, which contains the whole line for bytes that are not text.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        message = f"{path}, line {number} is damaged: it is not an event ({why})"
+        message = f"{path}, line {number} is damaged: it is no event ({why}); copy the file again, or delete the line"
         raise CheckpointError(message, code="run.damaged", path=path, number=number) from error
     return event
 

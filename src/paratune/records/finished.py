@@ -11,9 +11,10 @@ from paratune import records
 from paratune.base.text import listing, plain
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
-from paratune.records.typed import Noise, RecordedData, RecordPart, RunFile, Summary, checked
+from paratune.records.typed import REQUIRED, Noise, RecordedData, RecordPart, RunFile, Summary, checked
 
 Record = TypeVar("Record", RunFile, Summary)
+_REMEDY = "copy it again, train the run again with --overwrite, or leave it out"
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,7 @@ class RunRecord:
 
     def get(self, source: str) -> Any:
         """Return a value of the record, such as "summary.time.train_s"; None when its path is absent."""
-        file, *keys = source.split(".")
-        value: Any = {"run": self.run, "summary": self.summary}[file]
-        for key in keys:
-            if isinstance(value, RecordPart):
-                value = getattr(value, key) if key in value.model_fields_set else None
-            else:
-                value = value.get(key) if isinstance(value, Mapping) else None
+        value = _value_at({"run": self.run, "summary": self.summary}, source)
         return value.model_dump(exclude_unset=True) if isinstance(value, RecordPart) else value
 
     def noise(self, kind: NoiseKind) -> Noise:
@@ -87,6 +82,16 @@ class RunRecord:
         return [str(label) for label in self.run.task.labels or ()]
 
 
+def _value_at(value: Any, path: str) -> Any:
+    """Return what a part of a record has at a path with dots; None where there is nothing."""
+    for key in path.split("."):
+        if isinstance(value, RecordPart):
+            value = getattr(value, key) if key in value.model_fields_set else None
+        else:
+            value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 def read_record(folder: Path, name: str) -> RunRecord:
     """Read the record of a finished run without its events, under a name in the report.
 
@@ -113,7 +118,13 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
         else:
             what = f"is not a run: it has no {path.name}"
         raise CheckpointError(f"{plain(folder)} {what}", code="run.not_a_run")
-    return _typed(folder, kind, records.read_object(path, "report it with the version of paratune that made it"))
+    record = records.read_object(path, _REMEDY)
+    value: Record = checked(kind, record, path, _REMEDY)
+    needed = REQUIRED[kind.NAME] + REQUIRED.get(f"{kind.NAME} of {record.get('kind')}", ())
+    if lost := [key for key in needed if _value_at(value, key) in (None, "")]:
+        text = f"{plain(path)} is damaged: {lost[0]} is missing, which every run has; {_REMEDY}"
+        raise CheckpointError(text, code="run.damaged", path=path, key=lost[0])
+    return value
 
 
 def last_session(folder: Path) -> RunFile:
@@ -127,13 +138,9 @@ def last_session(folder: Path) -> RunFile:
 
 
 def _in_session(folder: Path, run: RunFile, session: Mapping[str, Any]) -> RunFile:
-    return _typed(folder, RunFile, {**run.model_dump(exclude_unset=True), **session})
-
-
-def _typed(folder: Path, kind: type[Record], record: Mapping[str, Any]) -> Record:
-    remedy = "train the run again, or leave it out of the report"
-    value: Record = checked(kind, record, folder / f"{kind.NAME}.json", remedy)
-    return value
+    record = {**run.model_dump(exclude_unset=True), **session}
+    merged: RunFile = checked(RunFile, record, folder / records.RUN_FILE, _REMEDY)
+    return merged
 
 
 def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:

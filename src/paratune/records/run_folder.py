@@ -138,9 +138,8 @@ def check_same_run(
     try:
         config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
     except (KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
-        ) from error
+        text = f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r}); restore it, or change run.name"
+        raise CheckpointError(text, code="run.damaged") from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
         for key, before, now in differences(*({**DECISIVE, **flatten(options)} for options in (config, values)))

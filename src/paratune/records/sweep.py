@@ -161,13 +161,13 @@ class CellRecord:
     values: Mapping[str, str]
     """Name of its value on each axis, by the label of the axis."""
     num_processes: int
-    task: str = ""
-    metric: str = ""
+    task: str
+    metric: str
     """Selects the best run, on validation."""
-    metrics: tuple[str, ...] = ()
-    fingerprint: str = ""
+    metrics: tuple[str, ...]
+    fingerprint: str
     """SHA-256 of its configuration and number of processes."""
-    state: State = "pending"
+    state: State
     reason: str | None = None
     exit_code: int | None = None
     attempts: tuple[Mapping[str, Any], ...] = ()
@@ -326,9 +326,7 @@ def read_sweep(folder: Path) -> SweepRecord:
     from paratune.records.typed import checked  # not at the top: the help of commands would wait for pydantic
 
     path, remedy = folder / SWEEP_FILE, "restore it, or start another matrix (name:)"
-    sweep: SweepRecord = checked(
-        SweepRecord, records.read_object(path, "use the version of paratune that wrote it"), path, remedy
-    )
+    sweep: SweepRecord = checked(SweepRecord, records.read_object(path, remedy), path, remedy)
     labels = {axis.label: axis.values.keys() for axis in sweep.axes}
     problem = None
     for cell in sweep.cells:

@@ -1,8 +1,8 @@
 """run.json and summary.json as typed values, which everything that reads a record uses.
 
-Every field may be absent or null: a number that was not measured is None, a part that was not recorded is empty. A
-value of another type makes the record damaged. Fields that this module does not name are kept, unchecked, except in
-groups of numbers, such as the sizes of a step.
+A number that was not measured is absent or null, and None here; a part that was not recorded is empty. A value of
+another type, or a lost part that every run has (`REQUIRED`), makes the record damaged. Fields that this module does not
+name are kept, unchecked, except in groups of numbers, such as the sizes of a step.
 """
 
 import json
@@ -80,6 +80,7 @@ class BatchSizes(RecordPart):
 
 class TaskFacts(RecordPart):
     kind: str | None = None
+    glue: str | None = None
     labels: list[Any] | None = None
     metrics: list[str] = []
     """Headline metrics, the most important one first."""
@@ -92,6 +93,7 @@ class RecordedData(RecordPart):
     fingerprint: str | None = None
     num_rows: Number = None
     num_pseudo: Number = None
+    num_dropped: dict[str, int] = {}
     num_tokens: Number = None
 
 
@@ -356,6 +358,13 @@ class Summary(RecordPart):
     slices: Slices = {}
 
 
+_OF_RUN = ("run_id", "config", "hardware", "versions", "world_size", "strategy.kind", "batch", "seed", "task.kind")
+_OF_STEPS = ("num_steps", "time", "throughput", "phases", "step_ms", "loss")
+REQUIRED = {"run": (*_OF_RUN, "data.train", "model", "plan"), "summary": ("run_id", "ranks", "memory", "scores")}
+REQUIRED |= {f"summary of {kind}": _OF_STEPS for kind in ("full", "probe", "trainer")}
+"""Dotted keys that a file has in every run; the summary of a run with optimizer steps has more of them."""
+
+
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
@@ -386,8 +395,8 @@ def checked(kind: Any, record: Any, place: object, remedy: str) -> Any:
                 break
             keys.append(str(part))
         is_number = first["type"].partition("_")[0] in ("int", "float", "finite", "greater", "less")
-        problem, key = "a finite number or null is needed" if is_number else first["msg"], ".".join(keys)
-        message = f"{plain(place)} is damaged: {plain(key)} is {plain(repr(first['input'])[:80])} ({plain(problem)})"
-        raise CheckpointError(
-            f"{message}; {remedy}", code="run.damaged", path=place, key=key, value=first["input"]
-        ) from error
+        problem = "a finite number or null is needed" if is_number else first["msg"]
+        found, is_missing = f"is {plain(repr(first['input'])[:80])} ({plain(problem)})", first["type"] == "missing"
+        key = ".".join([*keys, str(first["loc"][-1])] if is_missing else keys)
+        message = f"{plain(place)} is damaged: {plain(key)} {'is missing' if is_missing else found}; {remedy}"
+        raise CheckpointError(message, code="run.damaged", path=place, key=key, value=first["input"]) from error

@@ -101,7 +101,7 @@ def make_comparison(
     if not verdicts:
         raise _nothing("; ".join(problems) or "probes are not compared with whole runs", found)
     systems = replace(systems, verdicts=verdicts)
-    notes = (*found.notes, *problems, *_notes(systems))
+    notes = (*found.warnings, *found.notes, *problems, *_notes(systems))
     return Comparison(systems, axis_effects(systems, margins), found.unfinished, found.certificates, notes)
 
 
@@ -165,7 +165,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
         if item.record is None and item.cell.state not in {"skipped", "pending"}
     )
     certificates, notes = systems.certificates
-    found = FoundRuns(tuple(systems.runs), unfinished, notes, certificates)
+    found = FoundRuns(tuple(systems.runs), unfinished, notes, certificates, systems.warnings)
     if not systems.measured:
         raise _nothing(f"no run of {plain(folder)} is finished and readable", found)
     return systems, found
@@ -205,7 +205,7 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
             cell = CellRecord(
                 run.name, {"": label}, int(run.run.world_size or 1), run.task,
                 metrics=tuple(run.run.task.metrics or dict.fromkeys(metrics)),
-                state="finished", kind="probe" if run.is_probe else "full",
+                metric="", fingerprint="", state="finished", kind="probe" if run.is_probe else "full",
             )  # fmt: skip
             cell_runs.append(CellRun(cell, run.folder, run))
             for word in (label, run.name, str(run.folder), str(run.folder.resolve())):

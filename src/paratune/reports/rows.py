@@ -35,7 +35,7 @@ class TargetResult:
 
 def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
     """Yield the training time and the whole time until each target was reached; raises as `evaluate_targets`."""
-    for target, results in zip(targets, evaluate_targets(runs, targets)[0], strict=True):
+    for target, results in zip(targets, evaluate_targets(runs, targets), strict=True):
         yield time_until("train", f"Training until {target.text}", target, results)
         yield time_until("total", f"Whole run until {target.text}", target, results)
 
@@ -47,10 +47,8 @@ def time_until(part: str, label: str, target: ScoreTarget, results: Mapping[str,
     return Measure(TARGETS_GROUP, key, label, "s", -1, source, read=read, absent=lambda run: results[run.name].absent)
 
 
-def evaluate_targets(
-    runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]
-) -> tuple[list[dict[str, TargetResult]], list[str]]:
-    """Read the events of runs, and return for each target when each run first met it; and notes on damaged events.
+def evaluate_targets(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> list[dict[str, TargetResult]]:
+    """Read the events of runs, and return for each target when each run first met it.
 
     Raises:
         ConfigError: No run was evaluated by a target's metric.
@@ -77,11 +75,10 @@ def evaluate_targets(
             results[run.name] = _first_met(run, target, known, ranks)
     for target in targets:
         if target.metric not in metrics:
-            damaged = f"none that can be read: {'; '.join(notes)}" if notes else "none: no run has a validation set"
-            listed = ", ".join(sorted(map(plain, metrics))) or damaged
+            listed = ", ".join(sorted(map(plain, metrics))) or "; ".join(["none: no log has an evaluation", *notes])
             text = f"--target {target.metric}: no run was evaluated by it during training; known are {listed}"
             raise ConfigError(text, code="target.no_scores", option="--target", value=target.metric)
-    return by_target, notes
+    return by_target
 
 
 def _first_met(

@@ -54,6 +54,7 @@ MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of th
 _MAX_CONFUSIONS = 20
 MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
 _MAX_NOTES = 60
+_MAX_NOTICES = 3  # warnings at the top of the page
 _HOW_MEASURED = (
     "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
     "without padding. A phase is its total time, averaged over the ranks, divided by the number of measured steps; the "
@@ -133,6 +134,7 @@ def build_report(
         raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
     name = None if base is None else base.name
     warnings, notes = _notes(runs)
+    warnings = [*found.warnings, *warnings]
     systems = systems_of_runs(runs, name, price)
     verdicts, verdict_notes = judged(systems, margins)
     if name is not None and not verdicts and not verdict_notes:
@@ -258,10 +260,6 @@ def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
     )
 
 
-def _cell(run: RunRecord, value: float | None, form: str, source: str) -> TableCell:
-    return TableCell(format_as(value, form).replace("-", "−"), value, (run.name,), source)
-
-
 def confusion_table(run: RunRecord, suffix: str) -> Table | str:
     """Return the confusion matrix of test, else of validation; of many classes the most frequent confusions."""
     by_split = {split: read_confusion(run.summary.confusion.get(split)) for split in ("test", "validation")}
@@ -283,7 +281,8 @@ def confusion_table(run: RunRecord, suffix: str) -> Table | str:
     lines: list[Row] = []
     for true, predicted, count in matrix.confused[:_MAX_CONFUSIONS]:
         figures = ((count, ","), (count / matrix.row_sums[true], ".1%"))
-        cells = (_cell(run, value, form, f"summary.confusion.{split}") for value, form in figures)
+        source = f"summary.confusion.{split}"
+        cells = (TableCell(format_as(value, form), value, (run.name,), source) for value, form in figures)
         lines.append((names[true], names[predicted], *cells))
     columns = ("True class", "Predicted class", "Rows", "Share of the true class")
     note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
@@ -330,6 +329,7 @@ def run_document(report: Report) -> ReportDocument:
     if report.unfinished:
         runs = "; ".join(f"{run.name} ({run.folder}): {run.reason}" for run in report.unfinished)
         notices.append(Notice(f"These runs are not finished and are not in the report: {runs}."))
+    notices += map(Notice, report.warnings[:_MAX_NOTICES])
     tasks, models, sources = (
         ", ".join(dict.fromkeys(value_text(run.get(source)) for run in report.runs))
         for source in ("run.task.kind", "run.model.name", "run.data.train.source")
@@ -375,8 +375,9 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     yield ReportSection("certificates", "Certificates", certificates)
     quality = tuple(_quality(suffixed))
     yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
-    notes = [*report.notes[:_MAX_NOTES]]
-    notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
+    first = len(report.warnings[:_MAX_NOTICES])  # those above are notices
+    notes = [*report.notes[first : first + _MAX_NOTES]]
+    notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - first - _MAX_NOTES) > 0 else []
     sections: dict[str, tuple[str, Iterable[Part]]] = {
         "configurations": ("Configurations", [tables.configurations_table(report.systems)] if report.verdicts else []),
         tables.SLICES: (tables.SLICES_HEADING, tables.slice_tables([(run.name, (run,)) for run in runs])),

@@ -155,6 +155,7 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
         found.append(Statement("More selections", text, None, "chosen"))
     if report.groups and not groups:
         found.append(Statement("Best in quality", "cannot tell: no candidate has all of its runs.", None, "chosen"))
+    found += [Statement("Event logs", text, False, "over_steps") for text in report.warnings]
     return (*found, *_cost(report))
 
 

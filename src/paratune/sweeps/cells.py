@@ -165,13 +165,12 @@ def _cell(
     beside = {key: setting for value in values for key, setting in value.beside.items()}
     variables = {key.removeprefix(f"{ENV}."): text for key, text in beside.items() if key.startswith(f"{ENV}.")}
     record = CellRecord(
-        name=_name(names),
-        values=names,
-        num_processes=beside.get(NPROC, matrix.options.nproc),
+        _name(names), names, beside.get(NPROC, matrix.options.nproc),
+        task="", metric="", metrics=(), fingerprint="", state="pending",  # see `Cell.described`
         num_nodes=beside.get(NODES, matrix.options.nodes),
         environment={**matrix.environment, **variables},
         kind="full" if matrix.probe is None else "probe",
-    )
+    )  # fmt: skip
     layer = matrix.below
     for value in values:
         layer = merge(drop_superseded_settings(layer, value.below), value.below)

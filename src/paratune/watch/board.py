@@ -19,10 +19,10 @@ _STATES: Mapping[str, State] = {
     "running": "killed",
     "interrupted": "stopped",
     "failed": "failed",
-    "finished": "finished",
+    "finished": "damaged",
     "skipped": "skipped",
 }
-"""State of a run that no process trains, by its state in the record of the matrix."""
+"""State of a run that no process trains and that has no summary, by its state in the record of the matrix."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class SweepWatch:
         watch = self._running.pop(cell.name, None) or RunWatch(cell_run_folder(self.folder, cell.name))
         run = watch.look(now)
         if run.state == "finished":
-            if run.reason is None:  # else its record is read again
-                self._finished[cell.name] = run
+            self._finished[cell.name] = run
+        if run.state in ("finished", "damaged"):  # a damaged record is read again
             return run
         if run.is_running:
             self._running[cell.name] = watch
@@ -100,7 +100,9 @@ class SweepWatch:
             return run
         was_killed = cell.state == "interrupted" and (cell.exit_code or 0) < 0  # before it saved
         state = "killed" if was_killed else _STATES[cell.state]
-        return replace(run, state=state, reason=cell.reason, total_s=cell.took_s)
+        lost = f"{SUMMARY_FILE} is missing; copy the folder again, or repeat paratune sweep, which trains the run again"
+        reason = lost if cell.state == "finished" else cell.reason
+        return replace(run, state=state, reason=reason, total_s=cell.took_s)
 
 
 FIND_EVERY_S = 5.0

@@ -6,7 +6,7 @@ import platform
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from paratune.errors import CheckpointError
-from paratune.records import MOST_STEPS, RUN_FILE, events_file, is_finished
-from paratune.records.finished import Record, RunRecord, last_session, read_typed
+from paratune.records import MAX_RANKS, MOST_STEPS, RUN_FILE, events_file, is_finished
+from paratune.records.finished import RunRecord, last_session, read_typed
 from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.records.typed import RunFile, Summary
 
@@ -160,13 +160,12 @@ SILENT_S = 60.0
 """Seconds without an event after which the time of the last one is shown."""
 RECENT_S = 600.0
 """Seconds without an event up to which a run of another machine counts as running, where its lock is not seen here."""
-MAX_RANKS = 4096
 State = Literal[
     "starting", "training", "evaluating", "saving", "finished", "stopped", "failed", "killed", "waiting",
-    "skipped", "gone",
+    "skipped", "gone", "damaged",
 ]  # fmt: skip
 """stopped: by a signal, after saving; killed: no process trains it, and it has no record of a reason; waiting, skipped:
-in a matrix; gone: its folder was deleted, or cannot be read."""
+in a matrix; gone: its folder was deleted, or cannot be read; damaged: it ended, and its record cannot be read."""
 RUNNING: tuple[State, ...] = ("starting", "training", "evaluating", "saving")
 _DOING: Mapping[str, State] = {
     "training": "training",
@@ -234,11 +233,16 @@ class RunWatch:
         if not is_there or not os.access(self.folder, os.R_OK | os.X_OK):  # whether a process trains it is unknown
             problem = f"its folder {'cannot be read' if is_there else 'does not exist any more'}"
             return RunView(self.folder.name, str(self.folder), "gone", reason=problem)
-        problems: list[str] = []
+        run, summary, damage = RunFile(), Summary(), None
         # Before the summary is read: a run that ends in between is finished at the next look.
         is_done = is_finished(self.folder)
-        run = self._part(last_session, RunFile, problems)
-        summary = self._part(lambda folder: read_typed(folder, Summary), Summary, problems) if is_done else Summary()
+        try:
+            if is_done or (self.folder / RUN_FILE).is_file():
+                run = last_session(self.folder)
+            if is_done:
+                summary = read_typed(self.folder, Summary)
+        except (CheckpointError, OSError) as error:
+            damage = str(error)
         record = RunRecord(self.folder.name, self.folder, run, summary)
         about: dict[str, Any] = {
             "name": self.folder.name,
@@ -250,7 +254,7 @@ class RunWatch:
             "num_steps": run.plan.num_steps,
         }
         if is_done:
-            return RunView(**about, **_finished(summary), reason="; ".join(problems) or None)
+            return RunView(**about, **_finished(summary), state="damaged" if damage else "finished", reason=damage)
         # Before the events are read: a process that ends in between has then written all its events.
         in_use = is_in_use(self.folder)
         num_ranks = min(max(int(run.world_size or 1), 1), MAX_RANKS)
@@ -261,23 +265,17 @@ class RunWatch:
                 log.read()
         last_event = max((log.time or 0.0 for log in self._logs), default=0.0) or None
         state, reason = self._state(in_use, last_event, now, about["host"])
-        is_active = in_use or state in _DOING.values()
+        is_active = in_use or state in RUNNING
+        if damage and not is_active:
+            state, reason = "damaged", None
         return RunView(
             **about,
             **self._newest(record),
             state=state,
-            reason="; ".join(filter(None, (reason, *problems))) or None,
+            reason="; ".join(filter(None, (reason, damage))) or None,
             since=last_event,
             left_s=self._left_s(run.plan.num_steps) if is_active else None,
         )
-
-    def _part(self, read: Callable[[Path], Record], kind: type[Record], problems: list[str]) -> Record:
-        """Return run.json or summary.json; an absent or damaged one is empty."""
-        try:
-            return read(self.folder) if (self.folder / f"{kind.NAME}.json").is_file() else kind()
-        except (CheckpointError, OSError) as error:
-            problems.append(str(error))
-            return kind()
 
     def _newest(self, record: RunRecord) -> dict[str, Any]:
         """Return the figures of the last steps and of the last evaluation."""
@@ -330,7 +328,6 @@ class RunWatch:
 def _finished(summary: Summary) -> dict[str, Any]:
     split = next((name for name in ("validation", *summary.scores) if name in summary.scores), None)
     return {
-        "state": "finished",
         "step": summary.num_steps,
         "loss": summary.loss.get("last"),
         "tokens_per_s": summary.throughput.tokens_per_s,

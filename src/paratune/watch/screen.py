@@ -1,10 +1,12 @@
 """Shows watched runs on a terminal; lines break only between items."""
 
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -16,12 +18,11 @@ from paratune.watch.run import RunView
 
 MAX_RUNS = 30
 """Maximum number of listed runs of a matrix; the others are counted."""
-MAX_NAME = 48
-"""Maximum width of a name on a terminal."""
 _GAP = "   "
 _STYLES = {
     "failed": "bold red",
     "killed": "bold red",
+    "damaged": "bold red",
     "gone": "yellow",
     "stopped": "yellow",
     "waiting": "dim",
@@ -64,10 +65,10 @@ def _styled(state: str, before: str = "") -> Text:
     return Text(before + state, style=_STYLES.get(state, "green"))
 
 
-def _name(text: str) -> Text:
-    name = Text(plain(text), style="bold")
-    name.truncate(MAX_NAME, overflow="ellipsis")
-    return name
+def _name(text: str, most: int) -> Text:
+    """Return a name of so many columns; a longer one loses its middle: runs often differ at the end."""
+    name = plain(text)
+    return Text(name if cell_len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}", style="bold")
 
 
 def _first_line(text: str | None) -> str:
@@ -75,16 +76,23 @@ def _first_line(text: str | None) -> str:
 
 
 def _flow(items: Iterable[Text | str], width: int) -> list[Text]:
-    """Return the items that are not empty next to each other on as many lines as needed, without breaking an item."""
+    """Return the items that are not empty next to each other on as many lines as needed.
+
+    Only an item that is longer than a line is broken, between words.
+    """
     lines: list[Text] = []
+    is_broken = False
     for item in items:
         text = item if isinstance(item, Text) else Text(item)
         if not text:
             continue
-        if lines and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
+        if lines and not is_broken and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
             lines[-1] = lines[-1] + _GAP + text
         else:
-            lines.append(Text("  " if lines else "") + text)
+            parts = text.wrap(Console(), width - 2) if text.cell_len > width - 2 else [text]
+            is_broken = len(parts) > 1
+            for part in parts:
+                lines.append(Text("  " if lines else "") + part)
     return lines
 
 
@@ -93,16 +101,16 @@ def _head(view: BoardView, width: int) -> list[Text]:
     states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)
     items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
     items += [_styled(state, f"{count} ") for state, count in (states + Counter(view.others)).items()]
-    idle = [] if view.runs or view.sweeps else [Text(f"nothing is running below {', '.join(map(plain, view.folders))}")]
-    return [*_flow(items, width), *idle]
+    idle = [] if view.runs or view.sweeps else [f"nothing is running below {', '.join(map(plain, view.folders))}"]
+    return [*_flow(items, width), *_flow(idle, width)]
 
 
-def _items(run: RunView, now: float) -> Iterator[Text | str]:
-    """Yield the parts of the text on a run, those first that a line always shows."""
+def _items(run: RunView, now: float, width: int) -> Iterator[Text | str]:
+    """Yield the parts of the text on a run, the most important ones first: name, state, reason, then figures."""
     is_finished = run.state == "finished"
-    yield _name(run.name)
+    yield _name(run.name, width - len(_GAP) - len(run.state))
     yield _styled(run.state)
-    yield _first_line(run.reason)
+    yield _first_line(run.reason).removeprefix(f"{plain(run.folder)}/")
     if (silent_s := run.silent_s(now)) is not None:
         yield Text(f"last sign of progress {format_duration(silent_s)} ago", style="yellow")
     if run.step is not None and run.state not in ("waiting", "skipped"):
@@ -127,12 +135,24 @@ def _items(run: RunView, now: float) -> Iterator[Text | str]:
 def _listed(full: Sequence[RunView], rest: Sequence[RunView], now: float, width: int, room: int) -> list[Text]:
     """Return the runs of `full` on several lines if these fit, otherwise on a line each, and the others on a line each.
 
-    What does not fit is counted.
+    A line has the first items that fit. Reasons that do not fit continue below if there is room for all of them,
+    otherwise they are cut between words. What does not fit is counted.
     """
-    lines = [line for run in full for line in _flow(_items(run, now), width)]
+    lines = [line for run in full for line in _flow(_items(run, now, width), width)]
     if len(lines) + min(2, len(rest)) > room:
         lines, rest = [], [*full, *rest]
-    return _counted([*lines, *(_flow(_items(run, now), sys.maxsize)[0] for run in rest)], room)
+    whole = [line for run in rest for line in _short(run, now, width)]
+    if len(lines) + len(whole) > room:
+        whole = [line for run in rest for line in _short(run, now, width, is_cut=True)]
+    return _counted([*lines, *whole], room)
+
+
+def _short(run: RunView, now: float, width: int, *, is_cut: bool = False) -> list[Text]:
+    name, state, reason, *more = _items(run, now, width)
+    if is_cut:
+        left = width - cell_len(f"{name}{state}") - 2 * len(_GAP)
+        reason = textwrap.shorten(str(reason), max(1, left), placeholder="…")
+    return _flow([name, state, reason, *more], width)[: len(_flow([name, state, reason], width))]
 
 
 def _counted(lines: list[Text], room: int) -> list[Text]:
@@ -148,9 +168,9 @@ def _sweep(sweep: SweepView, now: float, width: int, room: int) -> list[Text]:
     state = "waiting for listed runs" if sweep.is_awaited and not sweep.is_running else f"matrix {words}"
     left = "" if sweep.left_s is None else f"about {format_duration(sweep.left_s)} left"
     counts = (_styled(state, f"{count} ") for state, count in sweep.counts.items())
-    lines = _flow([_name(sweep.name), state, *counts, left], width)
+    lines = _flow([_name(sweep.name, width - 2), state, *counts, left], width)
     if sweep.problem is not None:
-        lines.append(Text(f"  {_first_line(sweep.problem)}", style="bold red"))
+        lines += _flow([Text(_first_line(sweep.problem), style="bold red")], width)
     running = [run for run in sweep.runs if run.is_running]
     rest = sorted((run for run in sweep.runs if not run.is_running), key=lambda run: list(_STYLES).index(run.state))
     shown = _listed(running, rest, now, width - 2, min(MAX_RUNS, room - len(lines)))

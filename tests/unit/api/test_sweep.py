@@ -7,6 +7,7 @@ import pytest
 from make_matrix import SEED, STRATEGY, Made, make_matrix
 from make_run import make_run
 from raised import raises_code
+from whole_records import WHOLE_RUN
 
 import paratune
 from paratune.records.sweep import cell_run_folder, write_sweep
@@ -72,9 +73,7 @@ def test_a_run_with_other_settings_is_listed_as_changed(here: Path) -> None:
     run = cell_run_folder(found.folder, first.name)
     run.mkdir(parents=True)
     assert first.loaded is not None
-    (run / "run.json").write_text(
-        json.dumps({"schema_version": 1, "config": first.loaded.values, "world_size": 1, "sessions": []})
-    )
+    (run / "run.json").write_text(json.dumps({**WHOLE_RUN, "config": first.loaded.values}))
     assert paratune.sweep("m.yaml", dry_run=True).changed == {}
     changed = paratune.sweep("m.yaml", {"train.epochs": 1}, dry_run=True).changed
     assert {name: list(lines) for name, lines in changed.items()} == {first.name: ["train.epochs: 3.0 then, 1.0 now"]}

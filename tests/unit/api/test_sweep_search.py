@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from raised import raises_code
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 from paratune.api import sweep
 from paratune.api.sweep import prepare, steps_to_list, train_matrix
@@ -45,9 +46,9 @@ def finish(folder: Path, cell: Cell) -> None:
     score = 1 - abs(math.log10(cell.config.train.learning_rate) + 4) / 4 + 0.001 * cell.config.run.seed
     run = cell_run_folder(folder, cell.name)
     run.mkdir(parents=True)
-    record = {"schema_version": 1, "config": cell.loaded.values, "world_size": 1, "sessions": []}
+    record = {**WHOLE_RUN, "config": cell.loaded.values}
     (run / "run.json").write_text(json.dumps(record))
-    (run / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": {"validation": {"accuracy": score}}}))
+    (run / "summary.json").write_text(json.dumps({**WHOLE_SUMMARY, "scores": {"validation": {"accuracy": score}}}))
 
 
 class Training:

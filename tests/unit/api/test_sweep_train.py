@@ -1,10 +1,12 @@
 """Killed runs of a matrix: they are tried once more where runs decide which others follow; no run is made."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from whole_records import WHOLE_SUMMARY
 
 from paratune.api.sweep_train import TrainedSweep, _Trainer
 from paratune.console import Bar
@@ -45,7 +47,7 @@ class FakeRunner(CommandRunner):
         run.mkdir(parents=True, exist_ok=True)
         (run / "run.json").write_text("{}")
         if code == 0:
-            (run / "summary.json").write_text('{"schema_version": 1, "scores": {}}')
+            (run / "summary.json").write_text(json.dumps(WHOLE_SUMMARY))
         if code:
             self.signal = self.stops_with
         return code

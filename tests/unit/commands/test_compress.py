@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from finished_run import write_finished_run
 from raised import raises_code
+from whole_records import WHOLE_SUMMARY
 
 from paratune.commands import compress as command
 from paratune.records import write_json
@@ -50,7 +51,7 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
         write_json(folder / "run.json", record | {"run_id": settings["form"], "measured": settings})
         inference = {"latency_p50_ms": 2.5, "latency_p95_ms": 3.0, "weights_bytes": 4_000_000, "cpu_share": 1.0}
         rates = {"throughput": {"samples_per_s": 30.0}}  # without num_steps_measured, which a form does not have
-        write_json(folder / "summary.json", {"schema_version": 1, "scores": {}, "inference": inference, **rates})
+        write_json(folder / "summary.json", {**WHOLE_SUMMARY, "inference": inference, **rates})
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(command, "make_form", make)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from raised import raises_code
 from tiny import tiny_model
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 import paratune
 from paratune.api.predict import _at_rows
@@ -352,9 +353,9 @@ def test_slices_of_saved_predictions(model: str, tmp_path: Path, capsys: pytest.
     )
     config = {"task": RECORD["task"], "data": {"train": "gone.csv", "test": data}}
     (run / "run.json").write_text(
-        json.dumps({"schema_version": 1, "config": config, "task": {"kind": "classification", "labels": NAMES}})
+        json.dumps({**WHOLE_RUN, "config": config, "task": {"kind": "classification", "labels": NAMES}})
     )
-    (run / "summary.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.5}}}))
+    (run / "summary.json").write_text(json.dumps({**WHOLE_SUMMARY, "scores": {"test": {"accuracy": 0.5}}}))
     columns = {"label": [NAMES[0], NAMES[1]], "prediction": [NAMES[0], NAMES[0]]}
     write_predictions(run, "test", rows=np.asarray([1, 2]), ids=None, columns=columns)
     sliced(str(run), None, "topic", "length")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
+from whole_records import WHOLE_RUN
 
 from paratune.config.glue import GLUE
 from paratune.hub.submission import TABLES, run_tables, table_text, write_tables
@@ -84,7 +85,9 @@ def make_run(folder: Path, glue: str | None, sets: dict[str, list[Any]], *, num_
     for name, values in sets.items():
         data[name] = {"num_rows": len(values), "num_dropped": {"text": num_dropped} if num_dropped else {}}
     folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"task": {"kind": "classification", "glue": glue}, "data": data}))
+    (folder / "run.json").write_text(
+        json.dumps({**WHOLE_RUN, "task": {"kind": "classification", "glue": glue}, "data": data})
+    )
     (folder / "summary.json").write_text("{}")
     for name, values in sets.items():
         table = pa.table({"index": list(range(len(values))), "prediction": values})

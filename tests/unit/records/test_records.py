@@ -13,6 +13,7 @@ from paratune.records import (
     elapsed_s,
     events_file,
     is_finished,
+    num_logged_steps,
     predictions_file,
     read_events,
     read_json,
@@ -81,6 +82,14 @@ def test_a_damaged_file_is_named(tmp_path, content, reason):
     (tmp_path / "summary.json").write_bytes(content)
     with raises_code("run.damaged", reason, "summary.json"):
         read_json(tmp_path / "summary.json")
+
+
+def test_steps_of_a_log_count_once(tmp_path):
+    write_log(tmp_path, *(("step", {"step": step, "loss": 1.0}) for step in (1, 2, 3)), ("resume", {"step": 1}))
+    write_log(tmp_path, ("step", {"step": 2}), ("evaluation", {"step": 9}), ("step", {"step": 4, "warmup": False}))
+    with (tmp_path / "events.rank0000.jsonl").open("a") as file:
+        file.write('{"event": "step", "time": 1.0, "step": 5')
+    assert [num_logged_steps(tmp_path, rank) for rank in (0, 1)] == [4, 0]
 
 
 def test_an_absent_file_and_a_folder_are_named(tmp_path):

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from raised import raises_code
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 from paratune.records.finished import gpus_of, number_in, read_record
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, read_sweep, write_sweep
 from paratune.records.typed import Summary
 
-RUN = {"schema_version": 1, "run_id": "a", "world_size": 2, "config": {"precision": "fp32"}}
-SUMMARY = {"schema_version": 1, "time": {"train_s": 3.5}, "scores": {"test": None, "validation": {"f1": 0.5}}}
+RUN = {**WHOLE_RUN, "run_id": "a", "world_size": 2, "config": {"precision": "fp32"}}
+SUMMARY = {**WHOLE_SUMMARY, "time": {"train_s": 3.5}, "scores": {"test": None, "validation": {"f1": 0.5}}}
 
 
 def written(folder: Path, run: Any = RUN, summary: Any = SUMMARY) -> Path:
@@ -55,6 +57,53 @@ def test_a_value_of_another_type_is_damage_at_its_place(tmp_path: Path, file: st
     summary = {**SUMMARY, **change} if file == "summary.json" else SUMMARY
     with raises_code("run.damaged", file, place):
         read_record(written(tmp_path, run, summary), "a")
+
+
+@pytest.mark.parametrize("kind", ["full", "probe", "trainer"])
+@pytest.mark.parametrize("key", ["num_steps", "time", "throughput", "phases", "step_ms", "loss"])
+def test_a_run_with_steps_has_their_figures(tmp_path: Path, kind: str, key: str):
+    figures = {"num_steps": 8, "throughput": {}, "phases": {}, "step_ms": {}, "loss": {}}
+    whole = {**SUMMARY, **figures, "kind": kind}
+    read_record(written(tmp_path, summary=whole), "a")
+    del whole[key]
+    with raises_code("run.damaged", "summary.json", key, key=key):
+        read_record(written(tmp_path, summary=whole), "a")
+
+
+@pytest.mark.parametrize("key", ["run_id", "ranks", "memory", "scores"])
+def test_a_summary_without_a_part_of_every_run_is_damaged(tmp_path: Path, key: str):
+    summary = {name: value for name, value in SUMMARY.items() if name != key}
+    with raises_code("run.damaged", "summary.json", key=key):
+        read_record(written(tmp_path, summary=summary), "a")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["run_id", "config", "hardware", "versions", "world_size", "strategy", "batch", "seed", "task", "data", "model"],
+)
+def test_a_run_file_without_a_part_of_every_run_is_damaged(tmp_path: Path, key: str):
+    with raises_code("run.damaged", "run.json", key):
+        read_record(written(tmp_path, {name: value for name, value in RUN.items() if name != key}), "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "key"), [({"task": {}}, "task.kind"), ({"data": {"test": {}}}, "data.train"), ({"run_id": ""}, "run_id")]
+)
+def test_a_part_without_what_every_run_has_is_damaged(tmp_path: Path, change: Any, key: str):
+    with raises_code("run.damaged", "run.json", key=key):
+        read_record(written(tmp_path, {**RUN, **change}), "a")
+
+
+@pytest.mark.parametrize("key", ["values", "num_processes", "task", "metric", "metrics", "fingerprint", "state"])
+def test_a_cell_without_a_value_that_decides_is_damaged(tmp_path: Path, key: str):
+    cell = CellRecord("a", {"x": "1"}, 1, "classification", "f1", ("f1",), "ab", "finished")
+    write_sweep(tmp_path, SweepRecord("m", "2026", "m.yaml", (), (Axis("x", "x", {"1": "1"}),), (), (cell,)))
+    record = json.loads((tmp_path / "sweep.json").read_text())
+    assert read_sweep(tmp_path).cells == (cell,)
+    del record["cells"][0][key]
+    (tmp_path / "sweep.json").write_text(json.dumps(record))
+    with raises_code("run.damaged", "sweep.json", key=f"cells.0.{key}"):
+        read_sweep(tmp_path)
 
 
 @pytest.mark.parametrize("version", [0, 2, None, "1"])

@@ -51,7 +51,8 @@ def make_run(
         for path, value in (changes or {}).items():
             _set(record, path, value)
     _write(folder / "run.json", run)
-    _events(folder, seed, step_ms, num_steps if finished else num_steps // 2)
+    for rank in range(world_size):
+        _events(folder / f"events.rank{rank:04d}.jsonl", seed, step_ms, num_steps if finished else num_steps // 2)
     if finished:
         if task == "regression":
             _predictions(folder, seed)
@@ -243,7 +244,7 @@ def _summary(name: str, world_size: int, task: str, num_classes: int, step_ms: f
     }
 
 
-def _events(folder: Path, seed: int, step_ms: float, num_steps: int) -> None:
+def _events(path: Path, seed: int, step_ms: float, num_steps: int) -> None:
     noise = np.random.default_rng(seed)
     lines = []
     for step in range(1, num_steps + 1):
@@ -257,7 +258,7 @@ def _events(folder: Path, seed: int, step_ms: float, num_steps: int) -> None:
                 | {"split": "validation", "scores": scores}
             )
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "events.rank0000.jsonl").write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 def _predictions(folder: Path, seed: int) -> None:

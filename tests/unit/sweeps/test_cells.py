@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from raised import raises_code
+from whole_records import WHOLE_RUN
 
 from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
@@ -370,9 +371,7 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
         values = json.loads(json.dumps(found[name].loaded.values))
         if name == "large_seed-41":
             values["train"]["max_steps"] = 99
-        (folder / "run.json").write_text(
-            json.dumps({"schema_version": 1, "config": values, "world_size": 1, "sessions": []})
-        )
+        (folder / "run.json").write_text(json.dumps({**WHOLE_RUN, "config": values}))
         (folder / "summary.json").write_text("{}")
     (Path("runs/m") / "sweep.json").write_text("")
     (Path("runs/m") / "sweep.json").unlink()

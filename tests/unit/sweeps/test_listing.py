@@ -4,6 +4,8 @@ import json
 import shlex
 from pathlib import Path
 
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
+
 from paratune.config.load import load_config
 from paratune.records.sweep import read_sweep
 from paratune.reports.matrix import read_joined
@@ -65,15 +67,13 @@ def _finish(path: Path, name: str, environment: dict, **changes: object) -> None
     folder = Path("runs/m/runs") / name
     folder.mkdir(parents=True, exist_ok=True)
     run = {
-        "schema_version": 1,
+        **WHOLE_RUN,
         "config": loaded.values,
-        "world_size": 1,
-        "sessions": [],
         "environment": environment,
         **changes,
     }
     (folder / "run.json").write_text(json.dumps(run))
-    (folder / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": {"validation": {"accuracy": 0.5}}}))
+    (folder / "summary.json").write_text(json.dumps({**WHOLE_SUMMARY, "scores": {"validation": {"accuracy": 0.5}}}))
 
 
 def test_what_others_have_trained_is_found(matrix_file: Path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from raised import check_code, raises_code
+from whole_records import WHOLE_RUN
 
 from paratune.commands.sweep import show_plan
 from paratune.errors import CheckpointError
@@ -34,7 +35,7 @@ def begin(path: Path, name: str, *, finished: bool = False, world_size: int = 1)
         keep(path)
     folder = cell_run_folder(matrix.folder, name)
     folder.mkdir(parents=True)
-    run = {"schema_version": 1, "config": cell.loaded.values, "world_size": world_size, "sessions": []}
+    run = {**WHOLE_RUN, "config": cell.loaded.values, "world_size": world_size}
     (folder / "run.json").write_text(json.dumps(run))
     if finished:
         (folder / "summary.json").write_text("{}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from raised import raises_code
+from whole_records import WHOLE_RUN
 
 from paratune.config.load import load_config
 from paratune.records.run_folder import LOCK_FILE
@@ -82,7 +83,7 @@ def test_what_is_started(matrix_file: Path):
 def test_a_changed_run_is_overwritten(matrix_file: Path):
     run_first(matrix_file, ends(0, finished=True))
     path = cell_run_folder(FOLDER, "learning_rate-0.0001_seed-41") / "run.json"
-    path.write_text(json.dumps({"schema_version": 1, "config": {}, "world_size": 1, "sessions": []}))
+    path.write_text(json.dumps(WHOLE_RUN))
     start = ends(0, finished=True)
     run_first(matrix_file, start)
     assert start.words[-1] == "--overwrite"
@@ -109,9 +110,7 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
     with FileLock(folder / LOCK_FILE):
         record = run_cell(FOLDER, plan.record, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
         # Also one that had failed before it was gone on with by hand.
-        (folder / "run.json").write_text(
-            json.dumps({"schema_version": 1, "config": plan.cells[0].loaded.values, "world_size": 1, "sessions": []})
-        )
+        (folder / "run.json").write_text(json.dumps({**WHOLE_RUN, "config": plan.cells[0].loaded.values}))
         write_sweep(FOLDER, record.with_cell(replace(record.cells[0], state="failed", reason="the loss is nan")))
         again = plan_of(matrix, cells_of(matrix), []).cells[0]
     first = record.cells[0]
@@ -156,9 +155,7 @@ def test_what_another_machine_has_trained_is_finished_though_this_one_cannot(
     FOLDER.mkdir(parents=True)
     write_sweep(FOLDER, plan_of(matrix, cells, []).record)
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(
-        json.dumps({"schema_version": 1, "config": cells[0].loaded.values, "world_size": 1, "sessions": []})
-    )
+    (folder / "run.json").write_text(json.dumps({**WHOLE_RUN, "config": cells[0].loaded.values}))
     (folder / "summary.json").write_text("{}")
     states = [cell.record.state for cell in plan_of(matrix, cells, []).cells]
     assert states == ["finished", "skipped", "skipped", "skipped"]

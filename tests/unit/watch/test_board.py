@@ -13,6 +13,7 @@ from raised import raises_code
 from rich.console import Console
 from watched import event, finish, held, log, step, training
 
+from paratune.records import RUN_FILE, SUMMARY_FILE
 from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, cell_run_folder, read_sweep, write_sweep
 from paratune.watch import board as module
 from paratune.watch.board import _STATES, Board, BoardView, SweepWatch
@@ -100,6 +101,7 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
         cell("r7"),
         cell("r8", "interrupted", reason="stopped by a signal", exit_code=75),
     )
+    finish(cell_run_folder(folder, "r1"), time={"total_s": 60.0})
     finish(cell_run_folder(folder, "r7"))  # trained by hand
     with held(fresh(cell_run_folder(folder, "r2"))):
         view = SweepWatch(folder).look()
@@ -117,6 +119,34 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
     assert view.is_running
     assert view.counts["running"] == 1
     assert (view.runs[0].total_s, view.runs[1].step, view.runs[3].reason) == (60.0, 11, "the loss is nan")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        *((name, content) for name in (SUMMARY_FILE, RUN_FILE) for content in ("", "{", "[]", '{"schema_version": 1}')),
+        (SUMMARY_FILE, None),
+        (RUN_FILE, None),
+    ],
+)
+def test_a_damaged_run_is_not_counted_as_finished(tmp_path: Path, file: str, content: str | None):
+    folder = matrix(tmp_path / "m", cell("r1", "finished"), cell("r2", "finished"), cell("r3"))
+    runs = [finish(cell_run_folder(folder, name)) for name in ("r1", "r2")]
+    watch = SweepWatch(folder)
+    assert watch.look().counts == {"finished": 2, "waiting": 1}
+    damaged = runs[0] / file
+    damaged.unlink() if content is None else damaged.write_text(content)
+    view = SweepWatch(folder).look()
+    assert view.counts == {"damaged": 1, "finished": 1, "waiting": 1}
+    assert file in str(view.runs[0].reason)
+    assert "1 damaged" in shown(Board([folder]).look())
+    finish(runs[0]) if file == SUMMARY_FILE else shutil.copy(runs[1] / file, damaged)
+    assert watch.look().counts == {"finished": 2, "waiting": 1}
+
+
+def test_a_finished_run_without_its_folder_is_damaged(tmp_path: Path):
+    folder = matrix(tmp_path / "m", cell("r1", "finished"))
+    assert SweepWatch(folder).look().counts == {"damaged": 1}
 
 
 def test_every_state_of_a_cell_can_be_shown():
@@ -219,7 +249,7 @@ def shown(view: BoardView) -> str:
 
 
 def test_json_has_all_fields(tmp_path: Path):
-    matrix(tmp_path / "m", cell("r1", "finished", attempts=took(5)))
+    finish(cell_run_folder(matrix(tmp_path / "m", cell("r1", "finished", attempts=took(5))), "r1"))
     log(training(tmp_path / "r"), event("stop", step=10, signal="SIGINT"))
     content = json.loads(json.dumps(asdict(Board([tmp_path / "m", tmp_path / "r"]).look())))
     assert content["sweeps"][0]["counts"] == {"finished": 1}

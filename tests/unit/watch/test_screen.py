@@ -176,3 +176,36 @@ def test_two_matrices_share_a_terminal():
 def test_a_matrix_never_exceeds_the_terminal(height: int):
     lines = drawn(board(RUN, sweeps=(matrix_of(100, 100, "a", "b"), matrix_of(3, 3))), 80, height)
     assert len(lines) <= height
+
+
+LONG = replace(RUN, name="bert-base_learning_rate-0.0001_batch-16_seed-41", state="finished", total_s=90.0, left_s=None)
+
+
+@pytest.mark.parametrize(("width", "num_fitting"), [(60, 2), (80, 2), (100, 3), (120, 4), (160, 5)])
+def test_values_of_a_line_are_whole_or_left_out(width: int, num_fitting: int):
+    (line,) = (line for line in drawn(board(sweeps=(sweep_of("m", LONG),)), width) if "bert" in line)
+    everything = [LONG.name, "finished", "step 50 of 200 (25.0%)", "took 1 min 30 s"]
+    everything += ["validation at kept step 40: accuracy 0.9, f1_macro 0.8"]
+    assert line.strip().split("   ") == everything[:num_fitting]
+
+
+def test_a_name_that_does_not_fit_keeps_both_ends():
+    (line,) = (line for line in drawn(board(sweeps=(sweep_of("m", LONG),)), 40) if "seed" in line)
+    name, state = line.split()
+    assert (name[:5], name[-7:], "…" in name, state) == ("bert-", "seed-41", True, "finished")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_reason_of_a_damaged_run_is_whole_if_there_is_room(width: int):
+    reason = f"summary.json is damaged: time.train_s is 'fast' ({'why ' * 30}end)"
+    bad = ended("bad", "damaged", reason=f"runs/m/runs/bad/{reason}", strategy="ddp")
+    sweep = sweep_of("m", *(ended(f"done{at}", "finished") for at in range(3)), bad)
+    text = " ".join(" ".join(drawn(board(sweeps=(sweep,)), width)).split())
+    assert f"bad damaged {reason} done0 finished" in text
+
+
+def test_the_reason_of_a_damaged_run_is_cut_between_words_if_there_is_not():
+    bad = [ended(f"bad{at}", "damaged", reason="summary.json is damaged: " + "why " * 30) for at in range(9)]
+    lines = [line for line in drawn(board(sweeps=(sweep_of("m", *bad),)), 80, 16) if line.startswith("  bad")]
+    assert [line.split()[:3] for line in lines] == [[f"bad{at}", "damaged", "summary.json"] for at in range(9)]
+    assert all(line.rstrip("…").endswith("why") for line in lines)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from paratune import records
-from paratune.base.text import plain
+from paratune.base.grouping import grouped
+from paratune.base.text import listing, plain
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
@@ -127,7 +128,7 @@ def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, OSError) as error:
-        text = f"{plain(path)} is damaged: it is not a certificate ({plain(repr(error))[:80]})"
+        text = f"{plain(path)} is damaged: it is no certificate ({plain(repr(error))[:80]}); run paratune certify again"
         raise CheckpointError(text, code="run.damaged", path=path) from error
 
 
@@ -148,6 +149,7 @@ class FoundRuns:
     unfinished: tuple[Unfinished, ...]
     notes: tuple[str, ...]
     certificates: tuple[Certificate, ...] = ()
+    warnings: tuple[str, ...] = ()  # what event logs lack
 
 
 def read_runs(folders: Sequence[Path]) -> FoundRuns:
@@ -161,32 +163,18 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
         text = "no run is given; name one or more run folders, such as runs/first runs/second"
         raise CheckpointError(text, code="report.no_run")
     found: list[RunRecord | Unfinished] = []
-    notes: list[str] = []
     problems: list[Fault] = []
     given: list[Path] = []
-    seen: dict[Path, Path] = {}
-    for folder in folders:
-        real = folder.resolve()
-        if real in seen:
-            notes.append(f"{folder} is the same folder as {seen[real]}: it is shown once.")
-            continue
-        seen[real] = folder
+    named = grouped((folder.resolve(), folder) for folder in folders)
+    for folder, *_ in named.values():
         if (folder / certificate.FILE).is_file() and not (folder / records.RUN_FILE).exists():
             given.append(folder)
             continue
         try:
-            found.append(record := _read_run(folder))
-            if isinstance(record, RunRecord):
-                steps = {number_in(item.get("step")) for item in records.read_events(folder) if item["event"] == "step"}
-                steps.discard(None)
-                num_steps = steps_taken(record)
-                if num_steps is not None and len(steps) < num_steps:
-                    notes.append(
-                        f"{folder}/{records.events_file(0)} has {len(steps):,} of {num_steps:,.0f} steps: curves of "
-                        "the loss and times to a target show these alone; summary.json covers all steps."
-                    )
+            found.append(_read_run(folder))
         except CheckpointError as error:
             problems += error.faults
+    warnings = log_warnings([record for record in found if isinstance(record, RunRecord)], problems)
     if problems:
         heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
         raise CheckpointError(heading, code=problems[0].code, faults=problems)
@@ -199,20 +187,39 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             text = f"no run is finished, so there is nothing to report:\n{listed}"
         raise CheckpointError(text, code="report.no_run")
     certificates, of_others = find_certificates(runs, given)
-    return FoundRuns(runs, unfinished, (*notes, *of_others), certificates)
+    several = (f"{names[0]} is given {len(names)} times, and shown once." for names in named.values() if len(names) > 1)
+    return FoundRuns(runs, unfinished, (*several, *of_others), certificates, warnings)
+
+
+def log_warnings(runs: Sequence[RunRecord], problems: list[Fault]) -> tuple[str, ...]:
+    """Return a sentence on event logs that lack steps, if there are any; add those with damaged lines to `problems`."""
+    lost = []
+    for run in runs:
+        sizes = [run.run.world_size, *(session.get("world_size") for session in run.run.sessions)]
+        # Ranks of all sessions: others have the steps of some of them.
+        num_ranks, taken = int(min(filter(None, map(number_in, sizes)), default=1)), steps_taken(run) or 0
+        for rank in range(min(num_ranks, records.MAX_RANKS)):
+            try:
+                if (logged := records.num_logged_steps(run.folder, rank)) < taken:
+                    lost.append(f"{run.folder / records.events_file(rank)} has {logged:,} of {taken:,.0f} steps")
+            except CheckpointError as error:
+                problems += error.faults
+    text = (
+        "Curves over the steps and times to a target leave the lost steps out; all other figures are of summary.json. "
+        "Copy the logs again, train the runs again with --overwrite, or leave them out."
+    )
+    return (f"{listing(lost, 3)}. {text}",) if lost else ()
 
 
 def _read_run(folder: Path) -> RunRecord | Unfinished:
     record = read_record(folder, "") if records.is_finished(folder) else None
     run = read_typed(folder, RunFile) if record is None else record.run
-    if not run.run_id:
-        text = f"{plain(folder)}/run.json is damaged: run_id is {run.run_id!r}, a name is needed"
-        raise CheckpointError(text, code="run.damaged", folder=folder, name=run.run_id)
+    name = str(run.run_id)
     if record is None:
         is_form = run.kind == "form"
         reason = "not measured; repeat paratune compress" if is_form else _progress_text(folder, run.plan.num_steps)
-        return Unfinished(run.run_id, folder, reason)
-    return replace(record, name=run.run_id)
+        return Unfinished(name, folder, reason)
+    return replace(record, name=name)
 
 
 def _progress_text(folder: Path, planned: float | None) -> str:

@@ -18,14 +18,14 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.plain import flatten
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, Fault
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder
 from paratune.reports.amounts import Amount, amount, measured_samples
 from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, SCALING, SPEED_UP, Measure, cost
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.read import Certificate, find_certificates
+from paratune.reports.runs.read import Certificate, find_certificates, log_warnings
 from paratune.reports.runs.sameness import allowed_by_axes, differs_of
 from paratune.verdicts import Differs, Group, Verdict, speeds
 
@@ -243,6 +243,13 @@ class Systems:
     def certificates(self) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
         """The certificates next to the runs, and notes on those that cannot be read."""
         return find_certificates(self.runs, ())
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What event logs of the runs lack, and what is damaged in them; empty if they are whole."""
+        problems: list[Fault] = []
+        warnings = log_warnings(self.runs, problems)
+        return (*warnings, *(f"{plain(problem.message)}." for problem in problems))
 
     @cached_property
     def _allowed(self) -> frozenset[str]:

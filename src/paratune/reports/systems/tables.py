@@ -158,8 +158,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
         "From the evaluations during training. Times are means over the runs that reached the score, so they are too "
         "short when some runs did not. The whole run includes start-up, evaluations and checkpoints until then."
     )
-    by_target, damaged = evaluate_targets([run for member in members for run in member.runs], targets)
-    notes = [note, *damaged]
+    by_target = evaluate_targets([run for member in members for run in member.runs], targets)
     for at, (target, results) in enumerate(zip(targets, by_target, strict=True)):
         best = {name: result.best for name, result in results.items()}
         of_score = score("validation", target.metric)
@@ -173,7 +172,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
         ]  # fmt: skip
         title = f"Time to {target.text} on validation"
         labels, key = _names(members), f"target-{at + 1}"
-        yield build(systems, key, title, labels, members, measures, notes, compares=True, shows_all=True)
+        yield build(systems, key, title, labels, members, measures, [note], compares=True, shows_all=True)
 
 
 def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int | None = None) -> Table:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from raised import raises_code
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 from paratune.records.predictions import write_predictions
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
@@ -73,8 +74,8 @@ def make(
         run = cell_run_folder(folder, name)
         run.mkdir(parents=True)
         splits = {"validation": found} | ({"test": dict.fromkeys(found, 0.75)} if test else {})
-        (run / "run.json").write_text(json.dumps({"schema_version": 1}))
-        (run / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": splits}))
+        (run / "run.json").write_text(json.dumps(WHOLE_RUN))
+        (run / "summary.json").write_text(json.dumps({**WHOLE_SUMMARY, "scores": splits}))
     folder.mkdir(exist_ok=True)
     record = SweepRecord("table6", "2026-11-21", "m.yaml", ("paratune",), axes, per, tuple(cells), ("old",))
     write_sweep(folder, record)
@@ -185,7 +186,7 @@ def predict(folder: Path, right: int, name: str) -> None:
     run = cell_run_folder(folder, name)
     write_predictions(run, "validation", rows=np.arange(ROWS), ids=None, columns=columns)
     task = {"kind": "classification", "labels": ["a", "b"]}
-    (run / "run.json").write_text(json.dumps({"schema_version": 1, "task": task}))
+    (run / "run.json").write_text(json.dumps({**WHOLE_RUN, "task": task}))
 
 
 @pytest.mark.parametrize(("low", "is_best"), [(LOW, True), ((361, 360, 366), None)])
@@ -214,7 +215,7 @@ def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
             columns = {"label": ["b"] * 20, "prediction": np.where(is_right, "b", "a").tolist()}
             write_predictions(run, "validation", rows=np.arange(20), ids=None, columns=columns)
             task = {"kind": "classification", "labels": ["a", "b"]}
-            (run / "run.json").write_text(json.dumps({"schema_version": 1, "task": task}))
+            (run / "run.json").write_text(json.dumps({**WHOLE_RUN, "task": task}))
     report = read_joined([tmp_path / "m"])
     (group,) = report.groups
     ((_, found),) = group.compared
@@ -260,7 +261,7 @@ def test_axes_that_do_not_change_training_are_not_chosen_among(axis, sizes, is_c
     make(tmp_path / "m", (axis, RATE, SEED))
     of_value = dict(zip(axis.values, sizes, strict=True))
     for cell in read_sweep(tmp_path / "m").cells:
-        run = {"schema_version": 1, "batch": {"global_batch_size": of_value[cell.values[axis.label]]}}
+        run = {**WHOLE_RUN, "batch": {"global_batch_size": of_value[cell.values[axis.label]]}}
         (cell_run_folder(tmp_path / "m", cell.name) / "run.json").write_text(json.dumps(run))
     (group,) = read_joined([tmp_path / "m"]).groups
     assert (axis.label in group.chosen.values) == is_chosen_among

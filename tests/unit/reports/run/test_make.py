@@ -17,6 +17,7 @@ from make_run import edit_json, make_run
 from page_text import page_text
 from raised import raises_code
 from rich.console import Console
+from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 import paratune
 from paratune import __version__, reports
@@ -348,9 +349,8 @@ def test_unreadable_predictions_have_a_message(tmp_path, damage):
 
 def test_a_record_of_little_still_makes_a_report(tmp_path):
     folder = make_run(tmp_path / "a")
-    for name in ("run.json", "summary.json"):
-        value = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
+    for name, record in (("run.json", WHOLE_RUN), ("summary.json", WHOLE_SUMMARY)):
+        (folder / name).write_text(json.dumps(record))
     (folder / "events.rank0000.jsonl").unlink()
     reports.make([folder], tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES

@@ -47,9 +47,10 @@ def test_read_runs_refuses_an_empty_list():
 
 def test_read_runs_shows_a_folder_given_twice_once(tmp_path):
     folder = make_run(tmp_path / "a")
-    found = read_runs([folder, tmp_path / "x" / ".." / "a"])
+    again = tmp_path / "x" / ".." / "a"
+    found = read_runs([folder, again, again, folder])
     assert len(found.runs) == 1
-    assert any("is the same folder as" in note for note in found.notes)
+    assert [(str(folder) in note, " 4 " in note) for note in found.notes] == [(True, True)]
 
 
 def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
@@ -63,16 +64,30 @@ def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
         read_runs([certificate])
 
 
-def test_read_runs_names_a_finished_run_whose_log_lost_steps(tmp_path):
+def test_read_runs_names_the_logs_of_finished_runs_that_lost_steps(tmp_path):
     whole, torn, without = (make_run(tmp_path / name, num_steps=20) for name in ("whole", "torn", "without"))
     log = torn / "events.rank0000.jsonl"
     log.write_bytes(log.read_bytes()[:-9])
     (without / "events.rank0000.jsonl").unlink()
-    notes = read_runs([whole, torn, without]).notes
-    assert [note.partition(": ")[0] for note in notes] == [
-        f"{log} has 19 of 20 steps",
-        f"{without}/events.rank0000.jsonl has 0 of 20 steps",
-    ]
+    found = read_runs([whole, torn, without])
+    (warning,) = found.warnings
+    assert warning.startswith(f"{log} has 19 of 20 steps, {without}/events.rank0000.jsonl has 0 of 20 steps. ")
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(("rank", "content"), [(0, None), (0, b""), (1, None), (1, b'{"event": "step", "ti')])
+def test_the_log_of_any_rank_may_be_lost(tmp_path, rank, content):
+    log = make_run(tmp_path / "a", world_size=2, num_steps=20) / f"events.rank{rank:04d}.jsonl"
+    assert read_runs([log.parent]).warnings == ()
+    log.unlink() if content is None else log.write_bytes(content)
+    assert [f"{log} has 0 of 20 steps" in warning for warning in read_runs([log.parent]).warnings] == [True]
+
+
+def test_a_rank_that_only_some_sessions_had_lacks_nothing(tmp_path):
+    log = make_run(tmp_path / "a", world_size=2, num_steps=20) / "events.rank0001.jsonl"
+    edit_json(log.parent / "run.json", sessions=[{"step": 0, "world_size": 2}, {"step": 9, "world_size": 1}])
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:9]))
+    assert read_runs([log.parent]).warnings == ()
 
 
 @pytest.mark.parametrize("step", ["[1]", "{}", "true"])
@@ -80,7 +95,7 @@ def test_read_runs_does_not_count_steps_without_a_number(tmp_path, step):
     log = make_run(tmp_path / "a", num_steps=20) / "events.rank0000.jsonl"
     with log.open("a") as file:
         file.write(f'{{"event": "step", "time": 1.0, "step": {step}}}\n')
-    assert read_runs([log.parent]).notes == ()
+    assert read_runs([log.parent]).warnings == ()
 
 
 def test_read_runs_adds_folders_to_equal_ids(tmp_path):
@@ -125,7 +140,9 @@ def test_read_runs_refuses_a_run_file_that_is_no_record(tmp_path, text, code):
         read_runs([folder])
 
 
-@pytest.mark.parametrize("line", ["not json", "[1]", '{"no": "event"}', "null"])
+@pytest.mark.parametrize(
+    "line", ["not json", "[1]", '{"no": "event"}', "null", '{"event": "step", "time": 1.0, "step": 9, \0\0}']
+)
 def test_read_runs_refuses_events_that_are_none(tmp_path, line):
     folder = make_run(tmp_path / "a")
     with (folder / "events.rank0000.jsonl").open("a") as file:
@@ -138,7 +155,7 @@ def test_read_runs_leaves_out_a_torn_last_line(tmp_path):
     folder = make_run(tmp_path / "a")
     with (folder / "events.rank0000.jsonl").open("a") as file:
         file.write('{"event": "st')
-    assert read_runs([folder]).notes == ()
+    assert read_runs([folder]).warnings == ()
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True, {}])
