@@ -76,6 +76,10 @@ class Memory:
         return sum(self.terms.values())
 
     @property
+    def host_total(self) -> int:
+        return sum(self.host_terms.values())
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """Lower and upper bound of the total, from those of context, NCCL, fragmentation and process."""
         nccl, fragmented = self.terms.get("nccl", 0), self.terms.get("fragmentation", 0)

@@ -213,7 +213,7 @@ class Prediction:
                 "high_bytes": memory.bounds[1],
                 "usable_bytes": None if self.room_bytes is None else memory.total + self.room_bytes,
                 "terms": dict(memory.terms),
-                "host_bytes": sum(memory.host_terms.values()),
+                "host_bytes": memory.host_total,
                 "host_terms": dict(memory.host_terms),
             },
             "fits": self.fits,
