@@ -113,11 +113,11 @@ def _items(run: RunView, now: float, width: int) -> Iterator[Text | str]:
     yield _first_line(run.reason).removeprefix(f"{plain(run.folder)}/")
     if (silent_s := run.silent_s(now)) is not None:
         yield Text(f"last sign of progress {format_duration(silent_s)} ago", style="yellow")
+    yield "" if run.total_s is None else f"took {format_duration(run.total_s)}"
     if run.step is not None and run.state not in ("waiting", "skipped"):
         share = f" of {run.num_steps:,} ({format_share(run.step / run.num_steps)})" if run.num_steps else ""
         yield f"step {run.step:,}{share}"
     yield f"about {format_duration(run.left_s)} left" if run.left_s else ""
-    yield "" if run.total_s is None else f"took {format_duration(run.total_s)}"
     if run.scores:
         # The scores of a finished run are those of the kept step, which may be an earlier one.
         at = "" if run.scored_at is None else f" at {'kept ' * is_finished}step {run.scored_at:,}"

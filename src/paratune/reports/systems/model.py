@@ -62,7 +62,7 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
             try:
                 found, reason = read_record(run, cell.name), None
             except CheckpointError as error:
-                reason = f"its record cannot be read: {plain(error)}"
+                reason = f"its record cannot be read: {plain(str(error).removeprefix(f'{run}/'))}"
         cell_runs.append(CellRun(cell, run, found, reason))
     return tuple(cell_runs)
 
