@@ -224,6 +224,15 @@ def test_the_reason_of_many_missing_runs_is_there_once(tmp_path: Path):
     assert lines[at + 2] == "zero3_seed-2: failed: the loss is nan"
 
 
+def test_equal_damage_of_several_runs_is_there_once(tmp_path: Path):
+    folder = make_matrix(tmp_path / "m", (STRATEGY, SEEDS), lambda values: Made(kind=values["strategy"]))
+    for name in ("ddp_seed-1", "zero3_seed-3"):
+        (folder / "runs" / name / "summary.json").write_text('{"schema_version": 1}')
+    lines = printed(terminal_sweep(make_sweep(folder, None)), 400).splitlines()
+    (line,) = (line for line in lines if "summary.json" in line)
+    assert line.startswith("ddp_seed-1, zero3_seed-3: ")
+
+
 def test_names_are_printed_literally(tmp_path: Path):
     hostile = replace(STRATEGY, values={"ddp": "[red]a[/red]", "zero3": "\x1b[31mb"})
     report = make_sweep(make_matrix(tmp_path / "m", (hostile, SEEDS), lambda _: Made()), None)
