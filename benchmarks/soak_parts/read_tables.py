@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from tiny_questions import squad
 
-from paratune.config.sections import Reading
+from paratune.config.sections import FileReading
 from paratune.data.json_tables import is_squad, parse_json, squad_table
 from paratune.data.read import parse_parquet, read_table
 from paratune.data.tables import decode, parse_csv, parse_paragraphs, parse_text, parse_tsv
@@ -29,7 +29,7 @@ from .fuzz import Difference, Reader, differ
 Rows = list[dict[str, Any]]
 _LETTERS = st.characters(codec="utf-8", exclude_characters="\0\ufeff")
 CELL = st.one_of(st.text(st.sampled_from('ab ,;"\n\r\tçß€😀\u2028'), max_size=8), st.text(_LETTERS, max_size=5))
-COMMA, TAB = Reading(separator=","), Reading(separator="tab")
+COMMA, TAB = FileReading(separator=","), FileReading(separator="tab")
 NAMES = st.lists(st.text(st.sampled_from("abcdé_"), min_size=1, max_size=4), min_size=1, max_size=4, unique=True)
 
 

@@ -60,7 +60,7 @@ FILES = [
         "row with one field too many",
         train_with("data.train=torn.csv"),
         EXIT_DATA,
-        ("torn.csv, line 42: 5 fields, but the header has 4", 'must be in "quotes"'),
+        ("torn.csv, line 42: 5 fields, but the header has 4", "must be in quotes; or set data.separator"),
         prepare=with_row("torn.csv", "x,good, really good,positive,1"),
     ),
     Case(
@@ -185,7 +185,7 @@ RUNNING_TEXT = [
         "sentences of a text file",
         (*MASKED_LM, "--set", "data.train=a.txt#sentences"),
         EXIT_DATA,
-        ("a.txt#sentences: only folders saved by `datasets` have splits, and only .txt files #paragraphs",),
+        ("a.txt#sentences: only folders of `datasets` have splits, spreadsheets sheets, and .txt files #paragraphs",),
         prepare=text_file("a.txt", "one line\n"),
     ),
 ]

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.config.sections import Columns, Reading
+from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import RegressionTask
 from paratune.data.columns import TableReader, select
 from paratune.data.read import read_table
 from paratune.errors import DataError
 
 FOLDER = Path(__file__).parent
-CP1252 = Reading(encoding="cp1252")
+CP1252 = FileReading(encoding="cp1252")
 GERMAN = ["Der Kaffee war gut; der Kuchen nicht", "Zu laut für mich", "Wir kommen im März wieder – „gern“"]
-FILES: dict[str, tuple[str, Reading, dict[str, list[str]]]] = {
+FILES: dict[str, tuple[str, FileReading, dict[str, list[str]]]] = {
     "semicolons, cp1252, CRLF": (
         "german_spreadsheet.csv",
         CP1252,
@@ -24,17 +24,17 @@ FILES: dict[str, tuple[str, Reading, dict[str, list[str]]]] = {
     ),
     "a line sep=; behind a byte order mark": (
         "sep_line.csv",
-        Reading(),
+        FileReading(),
         {"texto": ["Muito bom, recomendo", "Não volto"], "nota": ["9,5", "2"]},
     ),
     "UTF-16 with tabs in .txt": (
         "excel_unicode.txt",
-        Reading(),
+        FileReading(),
         {"body": ["the boat left early", "ça va, merci"], "mood": ["calm", "glad"]},
     ),
     "no header": (
         "no_header.tsv",
-        Reading(header=False),
+        FileReading(header=False),
         {
             "1": ["r-17", "r-18", "r-19"],
             "2": ["The bus was late, again", "Seats were clean", 'A "quiet" trip'],
@@ -43,20 +43,20 @@ FILES: dict[str, tuple[str, Reading, dict[str, list[str]]]] = {
     ),
     "other quotes": (
         "single_quotes.csv",
-        Reading(quote="'"),
+        FileReading(quote="'"),
         {"line": ["two, with a comma", "it's late"], "tone": ["low", "high"]},
     ),
-    "bars": ("pipes.csv", Reading(), {"text": ["nine, ten; eleven", "twelve"], "label": ["count", "count"]}),
+    "bars": ("pipes.csv", FileReading(), {"text": ["nine, ten; eleven", "twelve"], "label": ["count", "count"]}),
     "a given separator": (
         "pipes.csv",
-        Reading(separator="|", header=False),
+        FileReading(separator="|", header=False),
         {"1": ["text", "nine, ten; eleven", "twelve"], "2": ["label", "count", "count"]},
     ),
 }
 
 
 @pytest.mark.parametrize(("name", "reading", "columns"), FILES.values(), ids=FILES)
-def test_a_table_in_a_dialect_has_its_columns(name: str, reading: Reading, columns: dict[str, list[str]]):
+def test_a_table_in_a_dialect_has_its_columns(name: str, reading: FileReading, columns: dict[str, list[str]]):
     assert read_table(str(FOLDER / name), reading).to_pydict() == columns
 
 
@@ -73,7 +73,7 @@ def test_columns_by_number_and_decimal_commas_become_samples():
     samples = select(TableReader(table, columns, "refuse", "x"), RegressionTask(kind="regression"))
     assert samples.labels is not None
     assert (samples.texts, samples.labels.tolist()) == (GERMAN, [7.5, 3.0, 1009.25])
-    table = read_table(str(FOLDER / "no_header.tsv"), Reading(header=False))
+    table = read_table(str(FOLDER / "no_header.tsv"), FileReading(header=False))
     samples = select(
         TableReader(table, Columns(text=2, label=3, id=1), "refuse", "x"), RegressionTask(kind="regression")
     )  # type: ignore[arg-type]
@@ -99,11 +99,11 @@ def test_another_encoding_is_named_with_the_line_as_it_may_be_meant():
 @pytest.mark.parametrize(
     ("name", "content", "reading"),
     [
-        ("a.csv", f"{'word ' * 50_000},1\n{'word ' * 50_000},1,2\n", Reading()),
-        ("a.csv", f"{'word ' * 50_000}\t1\n{'word ' * 50_000},1,2\n", Reading(separator=",")),
-        ("a.tsv", "\t".join(["long name " * 5000] * 2) + "\nx\ty\n", Reading()),
-        ("a.jsonl", '{"a": "x"}\n["' + "x" * 200_000 + '"]\n', Reading()),
-        ("a.conll", "word " * 50_000 + "\n" + "word " * 3 + "\n", Reading()),
+        ("a.csv", f"{'word ' * 50_000},1\n{'word ' * 50_000},1,2\n", FileReading()),
+        ("a.csv", f"{'word ' * 50_000}\t1\n{'word ' * 50_000},1,2\n", FileReading(separator=",")),
+        ("a.tsv", "\t".join(["long name " * 5000] * 2) + "\nx\ty\n", FileReading()),
+        ("a.jsonl", '{"a": "x"}\n["' + "x" * 200_000 + '"]\n', FileReading()),
+        ("a.conll", "word " * 50_000 + "\n" + "word " * 3 + "\n", FileReading()),
     ],
 )
 def test_an_error_has_no_whole_row(tmp_path: Path, name: str, content: str, reading: Any):

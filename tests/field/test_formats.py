@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from raised import check_logged, raises_code
 
-from paratune.config.sections import Columns, Reading
+from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import ClassificationTask, TokenClassificationTask
 from paratune.data.columns import TableReader, select
 from paratune.data.guess import guess_options
@@ -100,8 +100,8 @@ def test_the_pair_of_stsb_keeps_its_quotes():
 
 
 def test_options_of_a_table_make_it_one():
-    assert read_table(str(FOLDER / "cola.tsv"), Reading(header=False)).column_names == ["1", "2", "3", "4"]
-    table = read_table(str(FOLDER / "words.txt"), Reading(separator=" ", header=False))
+    assert read_table(str(FOLDER / "cola.tsv"), FileReading(header=False)).column_names == ["1", "2", "3", "4"]
+    table = read_table(str(FOLDER / "words.txt"), FileReading(separator=" ", header=False))
     assert table.to_pydict() == {"1": ["Ilhavo", "rests", "Pia", "Lund"], "2": ["B-LOC", "O", "B-PER", "I-PER"]}
 
 

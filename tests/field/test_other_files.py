@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.config.sections import Columns, Reading
+from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import MultiLabelTask
 from paratune.data.columns import TableReader, select
 from paratune.data.read import read_table
@@ -73,7 +73,7 @@ def test_a_sheet_is_a_table_of_texts(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_table(str(path))
     monkeypatch.setitem(sys.modules, "python_calamine", SimpleNamespace(CalamineWorkbook=Book))
     assert read_table(str(path)).to_pydict() == {"text": ["one, two\nlines", "x"], "n": ["7", "7.5"]}
-    assert read_table(f"{path}#June", Reading(header=False)).to_pydict() == {"1": ["a"], "2": ["True"]}
+    assert read_table(f"{path}#June", FileReading(header=False)).to_pydict() == {"1": ["a"], "2": ["True"]}
     with raises_code("data.split_unknown", "Jun", "June"):
         read_table(f"{path}#Jun")
     path.write_bytes(b"PK torn")

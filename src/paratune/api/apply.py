@@ -16,7 +16,7 @@ from paratune.records.own import TASK_FILE, read_task_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from paratune.config.sections import Reading
+    from paratune.config.sections import FileReading
     from paratune.infer.trained import TrainedModel
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def load_model(name: str, device: str, *, run_code: bool = False, **columns: str
     return load_trained(name, NamedColumns(**columns), device)
 
 
-def model_reading(name: str) -> "Reading":
+def model_reading(name: str) -> "FileReading":
     """Return how the files of a model's run were read: further files are read in the same way."""
     from pydantic import ValidationError
 

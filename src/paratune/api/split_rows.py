@@ -26,7 +26,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from paratune.config.sections import Reading
+    from paratune.config.sections import FileReading
     from paratune.data.read import read_table
 
     saved = sorted(path.name.split(".")[1] for path in folder.glob(predictions_file("*")))
@@ -47,7 +47,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     index = predictions.column("index").to_numpy()
     sources = predictions.column("source").to_pylist() if len(files) > 1 else files * len(index)
     file_of_row = np.asarray(sources, dtype=object)
-    tables, order, reading = [], [], Reading.of(data)
+    tables, order, reading = [], [], FileReading.of(data)
     for file in files:
         table = read_table(file, reading)
         places = np.flatnonzero(file_of_row == file)

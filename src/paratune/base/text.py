@@ -27,10 +27,10 @@ def plain_lines(value: Any) -> str:
 
 def listing(names: Iterable[str], most: int = 20) -> str:
     """Return names with commas between them; of more than `most` names, or of long ones, the first ones and the number
-    of the others: at most 200 characters of names."""
+    of the others: at most 200 characters of a name, and 1,000 of all."""
     all_names = list(names)
     shown = [name[:200] for name in all_names[:most]]
-    while len(", ".join(shown)) > 200:
+    while len(", ".join(shown)) > 1_000:
         shown.pop()
     more = f", and {len(all_names) - len(shown)} more" if len(all_names) > len(shown) else ""
     return ", ".join(shown) + more

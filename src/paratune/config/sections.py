@@ -134,7 +134,7 @@ class FigureOptions(Section):
     ...n't)."""
 
 
-class Reading(NamedTuple):
+class FileReading(NamedTuple):
     """How sources are read, with the options of `Data`; None: found in the file."""
 
     encoding: str | None = None
@@ -144,12 +144,12 @@ class Reading(NamedTuple):
     hub_revision: str | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> "Reading":
+    def of(cls, options: Mapping[str, Any]) -> "FileReading":
         """Return the options of reading among others, such as those of the section `data` in a record."""
         return cls(**{name: options[name] for name in cls._fields if name in options})
 
 
-AS_FOUND: Final = Reading()
+AS_FOUND: Final = FileReading()
 """Everything is found in the file."""
 
 
@@ -218,9 +218,9 @@ class Data(Section):
     """Folder of the token files; default: $PARATUNE_CACHE, else ~/.cache/paratune."""
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> FileReading:
         """How the sources are read."""
-        return Reading.of(vars(self))
+        return FileReading.of(vars(self))
 
 
 def data_sources(data: Data) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.config.sections import Reading
+from paratune.config.sections import FileReading
 from paratune.data.tables import line_error, parse_tsv
 from paratune.errors import DataError
 
@@ -26,7 +26,7 @@ _SAMPLE = 100_000
 """Characters at the beginning of a file, from which its format is found."""
 
 
-def parse_conll(text: str, source: str, reading: Reading) -> pa.Table:
+def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
     """Parse lines of columns, as in CoNLL-2003: the first is the word, the last its tag.
 
     Columns are separated by tabs where a line has one, else by spaces. Lines `-DOCSTART-` are left out, and comments
@@ -98,7 +98,7 @@ def _refuse_numbers_of_words(sentences: list[list[list[str]]], source: str) -> N
     raise DataError(message, code="data.conll_numbers", source=source, column=1)
 
 
-def parse_conllu(text: str, source: str, reading: Reading) -> pa.Table:
+def parse_conllu(text: str, source: str, reading: FileReading) -> pa.Table:
     """Parse CoNLL-U, the format of Universal Dependencies, to words and their universal parts of speech (UPOS).
 
     Source: https://universaldependencies.org/format.html
@@ -148,7 +148,7 @@ def _sentences(text: str) -> Iterator[list[tuple[int, str]]]:
         yield sentence
 
 
-def _parse_conll_2012(text: str, source: str, reading: Reading) -> pa.Table:
+def _parse_conll_2012(text: str, source: str, reading: FileReading) -> pa.Table:
     """Parse CoNLL-2012 (OntoNotes): words, named entities as IOB2 tags, and parts of speech (`pos`)."""
     table = _numbered(text, source, {TOKENS: 3, TAGS: 10, "pos": 4}, 11, 10**6)
     tags: list[list[str]] = []
@@ -163,7 +163,7 @@ def _parse_conll_2012(text: str, source: str, reading: Reading) -> pa.Table:
     return table.set_column(1, TAGS, pa.array(tags, pa.list_(pa.string())))
 
 
-def _parse_fasttext(text: str, source: str, reading: Reading) -> pa.Table:
+def _parse_fasttext(text: str, source: str, reading: FileReading) -> pa.Table:
     """Parse lines `__label__a __label__b text` to `text` and `label`, a list."""
     rows = [re.match(r"((?:__label__\S+\s*)*)(.*)", line.strip()) for line in text.split("\n") if line.strip()]
     texts = pa.array([row and row[2] for row in rows], pa.string())
@@ -171,7 +171,7 @@ def _parse_fasttext(text: str, source: str, reading: Reading) -> pa.Table:
     return pa.table({"text": texts, "label": labels})
 
 
-def _refuse_brat(text: str, source: str, reading: Reading) -> pa.Table:
+def _refuse_brat(text: str, source: str, reading: FileReading) -> pa.Table:
     message = (
         f"{source} has annotations of BRAT, whose texts are in other files, which paratune does not read; write JSON "
         'lines with both: {"text": "Ana left", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
@@ -190,7 +190,7 @@ def _is_conll(rows: list[list[str]], text: str) -> bool:
     return has_tags and any(row[-1] != "O" for row in rows)
 
 
-Parser = Callable[[str, str, Reading], pa.Table]
+Parser = Callable[[str, str, FileReading], pa.Table]
 _TAG = r"O|[BIESLU]-\S+"
 _GLUE = re.compile(
     r"Quality\t#1 ID\t|id\tqid1\tqid2\t|index\t(genre\tfilename|sentence1\tsentence2|question\tsentence|promptID)\b"
@@ -209,7 +209,7 @@ TEXT_FORMATS: tuple[tuple[str, Callable[[list[list[str]], str], bool], Parser], 
     (
         "CoLA of GLUE",
         lambda rows, text: _all(rows, 4, {1: "[01]", 2: r"\*?"}),
-        lambda text, source, _: parse_tsv(text, source, Reading(quote="none", header=False)).rename_columns(_COLA),
+        lambda text, source, _: parse_tsv(text, source, FileReading(quote="none", header=False)).rename_columns(_COLA),
     ),
     (
         "TSV of GLUE, in which quotes are plain characters",

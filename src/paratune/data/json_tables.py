@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from paratune.base.unique_keys import RepeatedKeyError, unique_keys
-from paratune.config.sections import AS_FOUND, Reading
+from paratune.config.sections import AS_FOUND, FileReading
 from paratune.data.formats import JSON_FORMATS
 from paratune.data.tables import line_error
 from paratune.errors import DataError
@@ -31,7 +31,7 @@ _SQUAD = pa.schema(
 )
 
 
-def parse_json(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
+def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Parse one JSON object per line, one list of objects, or SQuAD's layout; missing keys of an object become null.
 
     The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`.

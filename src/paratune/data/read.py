@@ -24,7 +24,7 @@ from paratune.base.text import listing
 from paratune.base.units import GIB, MIB, format_bytes
 from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
 from paratune.config.section import OwnCode
-from paratune.config.sections import AS_FOUND, Columns, Reading
+from paratune.config.sections import AS_FOUND, Columns, FileReading
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.columns import TableReader
 from paratune.data.formats import parse_conll, parse_conllu, text_format
@@ -54,7 +54,7 @@ def source_error(source: object, problem: str, *, code: str, **facts: Any) -> Da
     return DataError(f"{source}{problem}", code=code, source=str(source), **facts)
 
 
-def read_table(source: str, reading: Reading = AS_FOUND) -> pa.Table:
+def read_table(source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Return a whole table.
 
     Args:
@@ -123,7 +123,7 @@ def _read_demo(source: str) -> pa.Table:
     return parse_csv((importlib.resources.files("paratune") / "demo" / DEMO[name]).read_text(encoding="utf-8"), source)
 
 
-def _read_path(source: str, reading: Reading) -> pa.Table:
+def _read_path(source: str, reading: FileReading) -> pa.Table:
     whole = local_path(source)
     assert whole is not None
     path, split = path_and_split(whole)
@@ -136,7 +136,7 @@ def _read_path(source: str, reading: Reading) -> pa.Table:
     raise source_error(path, f" does not exist{also} (working directory: {Path.cwd()})", code="data.not_found")
 
 
-def _read_file(path: Path, split: str | None, reading: Reading) -> pa.Table:
+def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     is_gzip = bool(suffixes) and suffixes[-1] == ".gz"
     kind = suffixes[-2] if is_gzip and len(suffixes) > 1 else suffixes[-1] if suffixes and not is_gzip else ""
@@ -216,7 +216,7 @@ def parse_parquet(raw: bytes, source: str) -> pa.Table:
         return table
 
 
-def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: Reading) -> pa.Table:
+def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: FileReading) -> pa.Table:
     """Return a sheet, the first one where `sheet` is None, as text columns as in a CSV file."""
     calamine = require("python_calamine", extra="spreadsheet")
     try:
@@ -238,7 +238,7 @@ def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: Read
 
 PARQUET = ".parquet"
 SPREADSHEETS = (".xlsx", ".ods")
-PARSERS: dict[str, Callable[[str, str, Reading], pa.Table]] = {
+PARSERS: dict[str, Callable[[str, str, FileReading], pa.Table]] = {
     ".csv": parse_csv,
     ".tsv": parse_tsv,
     ".jsonl": parse_json,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.config.sections import AS_FOUND, Reading
+from paratune.config.sections import AS_FOUND, FileReading
 from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.data.read import read_table
@@ -24,7 +24,7 @@ Values = npt.NDArray[Any]
 _NO_VALUE = "(none)"
 
 
-def slice_values(split: Split, names: Sequence[str], reading: Reading = AS_FOUND) -> dict[str, Values]:
+def slice_values(split: Split, names: Sequence[str], reading: FileReading = AS_FOUND) -> dict[str, Values]:
     """Return the values of each row of a split by name, in the order of its samples; without `label`.
 
     Arguments and errors as in `column_values`.
@@ -43,7 +43,7 @@ def num_tokens(split: Split) -> Values:
 
 
 def column_values(
-    samples: Samples, source: str, names: Sequence[str], reading: Reading = AS_FOUND
+    samples: Samples, source: str, names: Sequence[str], reading: FileReading = AS_FOUND
 ) -> dict[str, Values]:
     """Return the values of columns by name, in the order of samples; without `label` and `length`.
 
@@ -67,7 +67,7 @@ def column_values(
     return values_by_name
 
 
-def _values(samples: Samples, source: str, names: Sequence[str], reading: Reading) -> dict[str, Values]:
+def _values(samples: Samples, source: str, names: Sequence[str], reading: FileReading) -> dict[str, Values]:
     files = samples.files or (source,)
     file_index = np.zeros(len(samples), dtype=np.int64) if samples.file_index is None else samples.file_index
     columns = {name: np.empty(len(samples), dtype=object) for name in names}
@@ -79,7 +79,7 @@ def _values(samples: Samples, source: str, names: Sequence[str], reading: Readin
     return columns
 
 
-def cluster_numbers(split: Split, column: str | None, reading: Reading = AS_FOUND) -> npt.NDArray[np.int64] | None:
+def cluster_numbers(split: Split, column: str | None, reading: FileReading = AS_FOUND) -> npt.NDArray[np.int64] | None:
     """Return the cluster of each row of a split, (N,); None where rows are independent.
 
     Rows of a cluster have equal values of a column or, where `column` is None, are questions about one passage. Errors

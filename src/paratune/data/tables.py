@@ -18,7 +18,7 @@ from typing import Literal
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.config.sections import AS_FOUND, Reading
+from paratune.config.sections import AS_FOUND, FileReading
 from paratune.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def decode(raw: bytes, source: str, encoding: str | None = None) -> str:
     return text
 
 
-def parse_csv(text: str, source: str, reading: Reading = AS_FOUND, usual: str = ",") -> pa.Table:
+def parse_csv(text: str, source: str, reading: FileReading = AS_FOUND, usual: str = ",") -> pa.Table:
     """Parse values between separators (RFC 4180); every column is a string column. Blank lines are skipped.
 
     The separator is that of `reading`, of a first line `sep=;`, or the one with which the header and all rows at the
@@ -106,7 +106,7 @@ def parse_csv(text: str, source: str, reading: Reading = AS_FOUND, usual: str = 
     return table(quote='"')
 
 
-def parse_tsv(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
+def parse_tsv(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Parse tab-separated values, as `parse_csv`."""
     return parse_csv(text, source, reading, "\t")
 
@@ -184,7 +184,7 @@ def _records(text: str, source: str, delimiter: str, quote: str | None) -> Itera
         csv.field_size_limit(limit)
 
 
-def parse_text(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
+def parse_text(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Parse plain text to the column text: one document per line, without its line end; blank lines are skipped.
 
     Text whose first lines all have the same number of tabs, and text with `data.separator` or `data.header: false`, is
@@ -198,7 +198,7 @@ def parse_text(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
     return _documents(line for line in lines if line.strip())
 
 
-def parse_paragraphs(text: str, source: str, reading: Reading = AS_FOUND) -> pa.Table:
+def parse_paragraphs(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Parse plain text to the column text: documents, separated by blank lines, with their line breaks."""
     text = text.replace("\r\n", "\n")
     return _documents(part.strip("\n") for part in re.split(r"\n(?:[^\S\n]*\n)+", text) if part.strip())

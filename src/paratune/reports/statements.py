@@ -84,7 +84,8 @@ def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
         outcomes = grouped((said.get(one.is_better, one.outcome), name_of(one)) for one in verdict.quality)
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
         words = f"{comparison_words(verdict.speed)}; {quality or 'no score is compared'}"
-        found.append((verdict, all_of(is_better(verdict.speed), is_as_good(verdict)), verdict.speed, words))
+        leads = all_of(is_better(verdict.speed), is_as_good(verdict))
+        found.append((verdict, None if verdict.differs.unknown else leads, verdict.speed, words))
     label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
     return _leading(label, found, "faster without being worse", "as fast or faster")
 
@@ -92,7 +93,10 @@ def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
 def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     """Yield the sentence on what is best in the headline score that is compared with one baseline, if there is one."""
     firsts = [(verdict, verdict.quality[:1], (*verdict.quality, UNKNOWN)[0]) for verdict in verdicts]
-    found = [(it, is_better(one), one, quality_words(first, it.task)) for it, first, one in firsts]
+    found = [
+        (it, None if it.differs.unknown else is_better(one), one, quality_words(first, it.task))
+        for it, first, one in firsts
+    ]
     if score := next((one for _, first, one in firsts if first), None):
         yield _leading(f"Best in {name_of(score)}", found, "better", "as good or better")
 

@@ -14,7 +14,7 @@ from paratune.commands.compress import compress, quantize
 from paratune.commands.explain import explain, feedback
 from paratune.commands.infer import evaluate, predict
 from paratune.commands.serve import serve
-from paratune.config.sections import AS_FOUND, Reading
+from paratune.config.sections import AS_FOUND, FileReading
 from paratune.errors import ConfigError
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.constant import CONSTANT
@@ -108,7 +108,8 @@ def test_further_files_are_read_as_those_of_the_training(tmp_path: Path):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TASK_FILE).write_text(json.dumps({"reading": record}))
     (tmp_path / "run" / "run.json").write_text("{}")
-    assert model_reading(str(tmp_path)) == Reading("cp1252", ";", header=False) == model_reading(str(tmp_path / "run"))
+    expected = FileReading("cp1252", ";", header=False)
+    assert model_reading(str(tmp_path)) == expected == model_reading(str(tmp_path / "run"))
     (tmp_path / TASK_FILE).write_text(json.dumps({"reading": {"header": "maybe"}}))
     with raises_code("run.damaged", TASK_FILE):
         model_reading(str(tmp_path))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
 
-from paratune.config.sections import Reading
+from paratune.config.sections import FileReading
 from paratune.data import read
 from paratune.data.read import iterate_texts, read_table
 from paratune.errors import DataError
@@ -250,7 +250,7 @@ def test_only_the_cache_is_used_when_the_hub_is_unreachable(monkeypatch, reason)
     assert not datasets.config.HF_HUB_OFFLINE
     # The cache of `datasets` gives the latest version, whatever is asked for.
     with raises_code("data.hub", source="hub:cached"):
-        read_table("hub:cached", Reading(hub_revision="v1"))
+        read_table("hub:cached", FileReading(hub_revision="v1"))
     assert asked == ["cached", "imdb"]
 
 
@@ -266,7 +266,7 @@ def test_hub_names_are_parsed(monkeypatch):
         return {"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS[:1])}
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert read_table("hub:glue/sst2@test", Reading(hub_revision="main")).num_rows == 1
+    assert read_table("hub:glue/sst2@test", FileReading(hub_revision="main")).num_rows == 1
     assert asked == [("glue/sst2", None, "main"), ("glue", "sst2", "main")]
     with raises_code("data.split_unknown", "2 splits", "hub:glue@train"):
         read_table("hub:glue")

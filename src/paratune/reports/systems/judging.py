@@ -111,6 +111,15 @@ def _effects_of(
     known = {(effect.axis, effect.level) for effect in effects}
     can_run = [member for member in possible if any(item.cell.state != "skipped" for item in member.cell_runs)]
     values = dict.fromkeys(value for member in can_run for value in levels(member).items())
+    # A value without one of its combinations may be better or worse in it.
+    lost = [levels(member) for member in can_run if not member.runs and member.is_probe == base.is_probe]
+    for at, effect in enumerate(effects):
+        if effect.comparison.code is None and any(own[effect.axis] in (effect.level, effect.baseline) for own in lost):
+            found = replace(
+                effect.comparison, outcome="cannot tell", is_better=None, code="one_run",
+                reason="a combination has no finished run",
+            )  # fmt: skip
+            effects[at] = replace(effect, comparison=found)
     effects += [
         FactorEffect(axis, level, levels(base)[axis], UNKNOWN, 0)
         for axis, level in values
