@@ -134,6 +134,13 @@ def test_a_different_experiment_is_not_slower():
     assert (last.is_good, "other against base differ in the training data" in last.text) == (None, True)
 
 
+def test_an_unknown_difference_of_the_experiments_is_no_yes():
+    known = option("other", FASTER, BETTER)
+    assert [statement.is_good for statement in run_statements([known])] == [True, True]
+    unknown = replace(known, differs=Differs(unknown=("the validation data",)))
+    assert [statement.is_good for statement in run_statements([unknown])] == [None, None]
+
+
 def one_run(label: str, speed: float, score: float) -> Verdict:
     """Return the verdict on one run against one of 400 samples/s and the accuracy 0.9."""
     return verdict_on(label, *(
@@ -294,6 +301,18 @@ def test_a_value_without_runs_is_open_beside_main_effects(tmp_path: Path):
     last = compared_with(report)["strategy"][-1]
     assert (last.label, is_better(last.speed)) == ("strategy fsdp2", None)
     assert report.as_dict()["effects"][0]["effects"][-1]["num_combinations"] == 0
+
+
+@pytest.mark.parametrize("lost", [("zero3", "low"), ("ddp", "high"), None])
+def test_a_combination_without_runs_leaves_its_values_open(tmp_path: Path, lost: tuple[str, str] | None):
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(kind=values["strategy"], step_ms=100.0 if values["strategy"] == "ddp" else 50.0)
+
+    states = {} if lost is None else {f"{'_'.join(lost)}_seed-{at}": ("failed", "x") for at in (1, 2, 3)}
+    report = make_sweep(make_matrix(tmp_path / "m", (STRATEGY, RATE, SEEDS), tell, states=states), None)
+    (zero3,) = compared_with(report)["strategy"]
+    assert (zero3.speed.change, is_better(zero3.speed)) == (pytest.approx(1.0), True if lost is None else None)
+    assert zero3.speed.code == (None if lost is None else "one_run")
 
 
 @pytest.mark.parametrize("num_seeds", [1, 2])
