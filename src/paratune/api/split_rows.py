@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paratune.errors import CheckpointError
-from paratune.records import predictions_file, read_run
+from paratune.records import RUN_FILE, predictions_file, read_run
 from paratune.records.own import admit_data
 
 if TYPE_CHECKING:
@@ -33,10 +33,16 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     if split not in saved:
         message = f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder), split=split)
-    data = read_run(folder)["config"]["data"]
-    named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
-    option = named or data.get(split) or data["train"]  # from which it was cut
-    files = [option] if isinstance(option, str) else list(option)
+    try:
+        data = read_run(folder)["config"]["data"]
+        named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
+        option = named or data.get(split) or data["train"]  # from which it was cut
+        files = [option] if isinstance(option, str) else list(option)
+    except (KeyError, TypeError, AttributeError) as error:
+        message = (
+            f"{folder / RUN_FILE} is damaged: config.data is not that of a run ({error!r}); train the run again with"
+        )
+        raise CheckpointError(f"{message} --overwrite", code="run.damaged", path=folder / RUN_FILE) from error
     admit_data(folder)
     path = folder / predictions_file(split)
     try:
