@@ -109,8 +109,8 @@ class Sameness:
             "other_seeds": "One experiment with several seeds: sample order, new weights and dropout differ. Scores "
             "vary by seed; times and memory are comparable.",
             "unknown": f"Unknown whether these runs are the same experiment. Not recorded: {'; '.join(self.unknown)}.",
-            "different": "These runs are different experiments: their scores and times are not comparable. They "
-            f"differ in {labels}.",
+            "different": "Not all of these runs are the same experiment; scores and times of different ones are not "
+            f"comparable. They differ in {labels}.",
         }[self.verdict]
 
 
