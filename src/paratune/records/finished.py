@@ -112,9 +112,10 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
         if not folder.is_dir():
             found = "is a file" if folder.exists() else "does not exist"
             what = f"{found}; give the folder of a run, such as runs/<name>"
-        elif inside := sorted(place.parent.name for place in folder.glob(f"*/{path.name}")):
-            names = listing(map(plain, inside), 3)
-            what = f"is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
+        # Of a matrix without its sweep.json the runs are in the folder runs.
+        elif inside := [at.parent for level in ("*", "runs/*") for at in sorted(folder.glob(f"{level}/{path.name}"))]:
+            names = listing((plain(place.relative_to(folder)) for place in inside), 3)
+            what = f"is not a run but contains {len(inside)} ({names}); give them, as in {plain(inside[0])}"
         else:
             what = f"is not a run: it has no {path.name}"
         raise CheckpointError(f"{plain(folder)} {what}", code="run.not_a_run")

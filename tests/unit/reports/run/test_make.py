@@ -285,7 +285,7 @@ def test_runs_that_trained_different_things_are_marked_in_every_format(tmp_path)
     console = Console(file=io.StringIO(), width=200)
     console.print(terminal_runs(made))
     for text in (console.file.getvalue(), (tmp_path / "out" / "index.html").read_text()):
-        assert "different experiments" in text
+        assert "Not all of these runs are the same experiment" in text
     assert made.as_dict()["same_experiment"]["differ"] == {"global_batch_size": {"a": 32, "b": 16}}
 
 

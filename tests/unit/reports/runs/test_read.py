@@ -120,6 +120,12 @@ def test_read_runs_reports_all_problems_at_once(tmp_path):
     assert "good" not in text
 
 
+def test_the_runs_of_a_matrix_without_its_record_are_named(tmp_path):
+    make_run(tmp_path / "m" / "runs" / "a")
+    with raises_code("run.not_a_run", "runs/a", str(tmp_path / "m" / "runs" / "a")):
+        read_runs([tmp_path / "m"])
+
+
 def test_read_runs_names_the_runs_in_a_folder_of_runs(tmp_path):
     make_run(tmp_path / "runs" / "a")
     with raises_code("run.not_a_run", "1"):

@@ -50,7 +50,7 @@ def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, ke
     sameness = compare(runs)
     assert sameness.verdict == "different"
     assert [one.key for one in sameness.differ] == [key]
-    assert "different experiments" in sameness.sentence
+    assert "Not all of these runs are the same experiment" in sameness.sentence
 
 
 @pytest.mark.parametrize(("key", "off", "on"), [("class_weights", None, "balanced"), ("focal_gamma", None, 2.0)])
