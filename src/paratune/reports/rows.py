@@ -11,7 +11,7 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_number
 from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
-from paratune.records.finished import RunRecord, number_in
+from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.reports.amounts import scale_of
 from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
 from paratune.reports.tables.table import TableCell
@@ -88,10 +88,11 @@ def _first_met(
     """Return when a run first met a target; `known` has place in the events, step and score of its evaluations."""
     best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
     place, last = next(((at, step) for at, step, score in known if target.is_met(score)), (0, None))
-    if last is None:
-        unmet = f"not reached (best {format_number(best)})"
-        return TargetResult(best, absent=f"{NOT_AVAILABLE}: not evaluated by it" if best is None else unmet)
     steps = [[event for event in events if event["event"] == "step"] for events in ranks]
+    if last is None:
+        unmet = f"{NOT_AVAILABLE}: not evaluated by it" if best is None else f"not reached (best {format_number(best)})"
+        lacks = len(steps[0] if steps else ()) < (steps_taken(run) or 0)  # the lost part may have met it
+        return TargetResult(best, absent=f"{NOT_AVAILABLE}: its event log lacks steps" if lacks else unmet)
     pairs = [[(number_in(event.get("step")), number_in(event.get("wall_ms"))) for event in events] for events in steps]
     known_ms = [{step: ms for step, ms in own if step is not None and ms is not None and step <= last} for own in pairs]
     train_s = None if any(None in pair for own in pairs for pair in own) else records.elapsed_s(known_ms)

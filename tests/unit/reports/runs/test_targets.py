@@ -33,7 +33,7 @@ def evaluation(number: int, split: str = "validation", time_s: float = 0.5, **sc
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of two ranks: 2.5 s of start-up and 0.4 s of tokenization by the summary."""
-    folder = make_run(tmp_path / "a", world_size=2)
+    folder = make_run(tmp_path / "a", world_size=2, num_steps=5)
     write(
         folder,
         [
@@ -90,11 +90,19 @@ def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
 
 
 def test_a_run_without_the_metric_has_a_note(tmp_path: Path, run: Path):
-    other = make_run(tmp_path / "b")
+    other = make_run(tmp_path / "b", num_steps=1)
     write(other, [step(1, 1000), evaluation(1, accuracy=0.9)])
     runs = read_runs([run, other]).runs
     rows = [row_of(measure, runs) for measure in target_measures(runs, [ScoreTarget("f1", 0.8)])]
     assert [cell.text for cell in rows[0].cells] == ["6.50", "n/a: not evaluated by it"]
+
+
+def test_a_log_that_lost_steps_may_have_lost_the_evaluation(tmp_path: Path):
+    log = make_run(tmp_path / "lost", num_steps=2)
+    write(log, [step(1, 1000), evaluation(1, f1=0.7)])
+    lost = "n/a: its event log lacks steps"
+    assert cells(log, "f1>=0.8")["train_until_f1_0.8_s"] == (None, lost)
+    assert cells(log, "f1>=0.7")["train_until_f1_0.7_s"] == (pytest.approx(1.0), "1.00")
 
 
 def test_a_damaged_time_makes_it_unknown(run: Path):
