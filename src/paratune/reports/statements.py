@@ -160,6 +160,10 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     if report.groups and not groups:
         found.append(Statement("Best in quality", "cannot tell: no candidate has all of its runs.", None, "chosen"))
     found += [Statement("Event logs", text, False, "over_steps") for text in report.warnings]
+    wanted, base = report.record.baseline, report.baseline
+    if base is not None and not (wanted.items() <= base.values.items() if wanted else base is report.configurations[0]):
+        lost = ", ".join(wanted.values()) if wanted else report.configurations[0].label
+        found.append(Statement("Baseline", f"{lost} has no finished run; {base.label} is used.", False, "verdicts"))
     return (*found, *_cost(report))
 
 

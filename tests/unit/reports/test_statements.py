@@ -315,6 +315,18 @@ def test_a_combination_without_runs_leaves_its_values_open(tmp_path: Path, lost:
     assert zero3.speed.code == (None if lost is None else "one_run")
 
 
+@pytest.mark.parametrize("lost", [None, "ddp", "zero3"])
+def test_another_baseline_than_the_first_configuration_is_a_problem(tmp_path: Path, lost: str | None):
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(kind=values["strategy"])
+
+    states = {f"{lost}_seed-{at}": ("failed", "x") for at in (1, 2, 3)}
+    statements = by_label(
+        matrix_statements(make_sweep(make_matrix(tmp_path / "m", (STRATEGY, SEEDS), tell, states=states), None))
+    )
+    assert ("Baseline" in statements) is (lost == "ddp")
+
+
 @pytest.mark.parametrize("num_seeds", [1, 2])
 def test_the_best_in_quality_needs_all_runs_of_the_others(tmp_path: Path, num_seeds: int):
     def tell(values: Mapping[str, str]) -> Made:
