@@ -230,6 +230,7 @@ def _label(group: Sequence[RunRecord]) -> str:
     for word in ("seed", "s", "run"):
         if stem.endswith(("-" + word, "_" + word, "." + word)):
             stem = stem[: -len(word) - 1]
+            break
     return stem or names[0]
 
 

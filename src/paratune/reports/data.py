@@ -25,7 +25,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 MAX_GROUPS = 12  # figures by group are left out when `data.figures.by` has more values than this
 _MAX_BARS = 40
-_MAX_POINTS = 2000
 _MAX_NUMERIC = 14
 _MAX_WORDS = 100
 _WORD = re.compile(r"[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*")
@@ -104,10 +103,10 @@ def _labels(view: DataView) -> Drawing:
         draw = plots.bars(view.classes, layers, stacked=True, xlabel="Rows")
         return Drawing("class_balance", "Rows of each class", caption, draw, plots.height_of_rows(size), legend=legend)
     distinct = np.unique(view.labels)
-    if len(distinct) > _MAX_BARS:
+    step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+    if distinct[-1] - distinct[0] > _MAX_BARS * step:
         edges = np.histogram_bin_edges(view.labels, bins=_MAX_BARS)
     else:  # a bar for each value
-        step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
         edges = np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
     layers = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
     mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
@@ -135,16 +134,17 @@ def _lengths(view: DataView) -> Drawing:
 
 
 def _length_by_score(view: DataView) -> Drawing:
-    groups, stride = view.rows_by_group, max(1, -(-view.num_rows // _MAX_POINTS))
+    groups = view.rows_by_group
     series = [
         plots.Points(view.words[rows], view.labels[rows], plots.run_style(number)[0], size=3.4, alpha=0.45)
-        for number, rows in enumerate(rows[::stride] for rows in groups.values())
+        for number, rows in enumerate(groups.values())
     ]
     correlation = _correlations_of({"words": view.words, "label": view.labels})["words"]["label"]
     known = np.isfinite(correlation)
     caption = f"Pearson correlation of words and {view.label}: {correlation:.2f}." if known else ""
-    if view.num_rows > _MAX_POINTS:
-        caption += f" About {_MAX_POINTS:,} of {view.num_rows:,} rows are drawn, evenly spaced."
+    num_drawn = sum(len(plots.thinned(rows)[0]) for rows in groups.values())
+    if num_drawn < view.num_rows:
+        caption += f" {num_drawn:,} of {view.num_rows:,} rows are drawn, evenly spaced."
     legend = _areas([f"{view.by} {name}" for name in groups] if view.groups is not None else [])
     draw = plots.points(series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
     return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6, legend=legend)

@@ -43,6 +43,12 @@ def test_names_with_a_common_prefix_get_the_differing_part(tmp_path):
     assert [*groups_of(one + two)[0]] == ["run-1", "run-3"]
 
 
+def test_only_the_seed_leaves_a_name(tmp_path):
+    words = [str(make_run(tmp_path / f"bert-s-seed{seed}", seed=seed)) for seed in (1, 2)]
+    words.append(str(make_run(tmp_path / "other", kind="ddp")))
+    assert [*groups_of(words)[0]] == ["bert-s", "other"]
+
+
 def test_no_group_is_lost_if_its_label_is_the_name_of_a_run(tmp_path):
     kinds = {"x_seed1": "single", "x_seed2": "single", "x_seed3": "ddp", "x_seed4": "ddp"}
     words = [str(make_run(tmp_path / name, kind=kind, seed=int(name[-1]))) for name, kind in kinds.items()]

@@ -55,6 +55,22 @@ def test_a_regression_has_figures_of_its_scores():
     assert "Left out, without two different values: Empty, Same." in found["correlations"].caption
 
 
+def test_the_number_of_drawn_points_is_told():
+    size = 3_000  # 800 points of a group are drawn at most: each fourth of 3,000
+    many = {"labels": np.arange(size) % 9.0, "words": np.arange(size), "tokens": np.arange(size)}
+    found = by_name(view(splits={"train": size}, groups=None, by=None, numeric={}, **many))
+    assert "750 of 3,000 rows are drawn" in found["length_by_score"].caption
+
+
+@pytest.mark.parametrize(("labels", "num_bars"), [([1.0, 2.0, 4.0], 4), ([2.333, 2.3333, 7.0], 40)])
+def test_scores_have_a_bar_each_unless_these_are_too_many(monkeypatch, labels, num_bars):
+    drawn = []
+    monkeypatch.setattr("paratune.reports.data.plots.histogram", lambda edges, *_, **__: drawn.append(len(edges) - 1))
+    some = np.array(labels * 2)
+    by_name(view(labels=some))
+    assert drawn[0] == num_bars
+
+
 def test_a_classification_has_figures_of_its_classes():
     found = by_name(view(labels=np.array([0, 1, 1, 1, 0, 1]), classes=["bad", "good"], groups=None, numeric={}))
     assert list(found) == ["class_balance", "lengths", "length_by_class", "correlations", "words_Essay"]
