@@ -26,7 +26,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from paratune.config.sections import FileReading
+    from paratune.config.sections import Data, FileReading
     from paratune.data.read import read_table
 
     saved = sorted(path.name.split(".")[1] for path in folder.glob(predictions_file("*")))
@@ -38,7 +38,8 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
         named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
         option = named or data.get(split) or data["train"]  # from which it was cut
         files = [option] if isinstance(option, str) else list(option)
-    except (KeyError, TypeError, AttributeError) as error:
+        reading = Data.model_validate(FileReading.of(data)._asdict()).reading
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         message = (
             f"{folder / RUN_FILE} is damaged: config.data is not that of a run ({error!r}); train the run again with"
         )
@@ -53,7 +54,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
     index = predictions.column("index").to_numpy()
     sources = predictions.column("source").to_pylist() if len(files) > 1 else files * len(index)
     file_of_row = np.asarray(sources, dtype=object)
-    tables, order, reading = [], [], FileReading.of(data)
+    tables, order = [], []
     for file in files:
         table = read_table(file, reading)
         places = np.flatnonzero(file_of_row == file)

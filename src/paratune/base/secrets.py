@@ -13,7 +13,7 @@ _GIVEN = re.compile(
 )
 # The patterns begin where a word begins: elsewhere, each position of a long word would be tried.
 _OPTION = re.compile(rf"""((?<![\w.-])--(?:[\w.-]*[_.-])?{_KIND}[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"']+)""", re.IGNORECASE)
-_ADDRESS = re.compile(r"((?<!\w)\w+://[^\s/:@]*:)[^\s@]+(?=@)")
+_ADDRESS = re.compile(r"((?<!\w)\w+://[^\s/:@]*:)[^\s/@]+(?=@)")
 _TOKEN_ADDRESS = re.compile(r"((?<!\w)https?://)[^\s/:@]+(?=@)")
 
 

@@ -185,8 +185,12 @@ def _files(found: Contradictions) -> None:
         found.unused("data.hub_revision", "without a data set of the hub (hub:NAME)", *keys)
     separated = (".csv", ".tsv", ".txt")
     if not any(source.removesuffix(".gz").lower().endswith(separated) for _, source in data_sources(data)):
-        keys = ("data.separator", "data.quote", "data.header")
-        found.unused(keys, "without a CSV, TSV or .txt file", "data.train")
+        found.unused(("data.separator", "data.quote"), "without a CSV, TSV or .txt file", "data.train")
+    with_header = (*separated, ".xlsx", ".ods")
+    if not any(
+        source.removesuffix(".gz").partition("#")[0].lower().endswith(with_header) for _, source in data_sources(data)
+    ):
+        found.unused("data.header", "without a CSV, TSV or .txt file or a spreadsheet", "data.train")
     if data.num_workers == 0:
         found.unused("data.prefetch_factor", "without worker processes (data.num_workers: 0)", "data.num_workers")
     for name in ("validation", "test"):

@@ -3,7 +3,6 @@
 The text under a field is its help, also in the JSON schema and on the page *Options* of the documentation.
 """
 
-import codecs
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -155,8 +154,10 @@ AS_FOUND: Final = FileReading()
 
 def _known_encoding(name: str) -> str:
     try:
-        codecs.lookup(name)
-    except LookupError:
+        b" ".decode(name)
+    except UnicodeDecodeError:  # of two bytes a character
+        return name
+    except (LookupError, UnicodeError):  # unknown, or no encoding of text, such as base64
         raise ValueError("a name that Python knows, such as utf-8, cp1252 or latin-1") from None
     return name
 

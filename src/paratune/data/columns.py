@@ -448,6 +448,8 @@ def values_with_names(table: pa.Table, name: str, known: Iterable[object] | None
     def named(value: Any) -> Any:
         if isinstance(value, list):
             return [named(item) for item in value]
+        if isinstance(value, str):
+            return value
         return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
     return [named(value) for value in values]

@@ -115,11 +115,9 @@ def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask,
     """
     lengths = {len(value) if isinstance(value, list) else -1 for value in values}
     flags = {str(item) for value in values if isinstance(value, list) for item in value}
+    is_vector = len(lengths) == 1 and -1 not in lengths and flags <= {"0", "1", "0.0", "1.0", "True", "False"}
     # A set has no label twice, and not all rows have all labels.
-    is_vector = lengths == {len(class_names(task))} or any(
-        isinstance(row, list) and len({*map(str, row)}) < len(row) for row in values
-    )
-    if len(lengths) == 1 and -1 not in lengths and flags <= {"0", "1", "0.0", "1.0", "True", "False"} and is_vector:
+    if is_vector and (lengths == {len(class_names(task))} or any(len({*map(str, row)}) < len(row) for row in values)):
         advice = "write the names of the labels, or a column for each label (data.columns.label: [a, b])"
         problem = f"values are vectors of 0 and 1, such as {str(values[0])[:40]}"
         raise _wrong_values(where, problem, range(len(values)), rows, advice, code="data.one_hot")

@@ -219,11 +219,11 @@ def terminal_comparison(comparison: Comparison) -> TerminalParts:
     def parts(most: int) -> Parts:
         is_short = most < _MAX_LINES
         for family in [*grouped(leading).values()][:most]:
-            if len(family) > 1:
-                speed, *quality = run_statements(family)
+            sentences = run_statements(family) if len(family) > 1 else ()  # none of different experiments
+            if is_short:
                 may_be_faster = any(is_better(verdict.speed) is not False for verdict in family)
-                short = [speed] if may_be_faster else quality or [speed]
-                yield from _statements(short if is_short else [speed, *quality])
+                sentences = sentences[:1] if may_be_faster else sentences[1:] or sentences
+            yield from _statements(sentences)
         shown = leading[:most] if is_short else found
         for (base, where), family in grouped(shown).items():
             if len(family) > 1:

@@ -12,7 +12,7 @@ from paratune.base.secrets import hide_in_words, hide_secrets
         ("#SBATCH --export=ALL,DB_PASSWORD=x,A=1", "#SBATCH --export=ALL,DB_PASSWORD=***,A=1"),
         ("tool --api-token abc --seed 1", "tool --api-token *** --seed 1"),
         ("https://me:hunter2@server.example/x", "https://me:***@server.example/x"),
-        ("https://me:h/2@server.example/x", "https://me:***@server.example/x"),
+        ("git+https://server.example:8080/x.git@v1", "git+https://server.example:8080/x.git@v1"),
         ("https://abc123@server.example/x", "https://***@server.example/x"),
         ("ssh://git@server.example/x", "ssh://git@server.example/x"),
         (

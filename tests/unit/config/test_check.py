@@ -75,6 +75,8 @@ MASKED_LM = "task=mlm", "data.columns.label="
             ["data.validation", "data.train"],
         ),
         ("data.hub_revision=main", "config.no_effect", ["data.hub_revision: main"]),
+        ("data.train=a.xlsx data.separator=tab", "config.no_effect", ["data.separator: tab"]),
+        ("data.train=a.jsonl data.header=false", "config.no_effect", ["data.header: false"]),
         ("data.validation=v.csv", "config.conflict", ["data.split.validation: 0.2", "data.validation: v.csv"]),
         ("data.test=t.csv data.split.test=0.1", "config.conflict", ["data.split.test: 0.1", "data.test: t.csv"]),
         (
@@ -317,6 +319,7 @@ def test_a_regression_has_no_labels_to_stratify_by(reject):
         ["evaluate.every=steps", "evaluate.steps=10", "evaluate.best=loss"],
         ["data.split=", "data.validation=v.csv", "data.test=t.csv"],
         ["data.split=", "data.train=hub:x@train", "data.validation=hub:x@validation", "data.hub_revision=v1"],
+        ["data.train=a.xlsx", "data.header=false", "data.columns={text: 1, label: 2}"],
         ["data.split=", "data.train=folder#train", "data.validation=folder#validation"],
         ["data.columns.text=[a, b]", "data.columns.separator=' '"],
         ["data.columns.text_pair=other", "data.truncation=only_second"],

@@ -56,6 +56,7 @@ from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, va
         ("data.columns.text=2.5", "config.invalid_value", ["2.5", "quotes"]),
         ("data.columns.text=0", "config.invalid_value", ["data.columns.text", "from 1"]),
         ("data.encoding=cp12", "config.invalid_value", ["cp12", "cp1252"]),
+        ("data.encoding=base64", "config.invalid_value", ["base64", "cp1252"]),
         ("data.separator=;;", "config.invalid_value", ["one character"]),
         ("data.columns.text=[]", "config.invalid_value", ["data.columns.text", "[]"]),
         ("data.train=''", "config.invalid_value", ["data.train", '""']),

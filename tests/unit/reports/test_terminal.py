@@ -247,3 +247,11 @@ def test_different_experiments_have_no_changes(tmp_path: Path):
     assert "the training data" in text
     assert "Change" not in text
     assert "%" not in text
+
+
+@pytest.mark.parametrize("num_runs", [3, 12])
+def test_several_different_experiments_are_printed_without_a_rank(tmp_path: Path, num_runs: int):
+    changes = [{"config.train.learning_rate": number * 1e-5} for number in range(1, num_runs + 1)]
+    runs = [str(make_run(tmp_path / f"r{at}", run_changes=change)) for at, change in enumerate(changes)]
+    text = printed(terminal_comparison(make_comparison(runs)))
+    assert ("learning_rate" in text, "Fastest" in text) == (True, False)
