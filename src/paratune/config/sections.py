@@ -194,8 +194,8 @@ class Data(Section):
     """Character around fields of CSV, TSV and .txt files that contain a separator; none: quotes are plain characters.
     Default: '"', and in TSV files found in the file."""
     header: bool = True
-    """Whether the first line of CSV, TSV and .txt files has the names of columns. false: columns have numbers, counted
-    from 1: `columns: {text: 1, label: 3}`."""
+    """Whether the first line of CSV, TSV and .txt files and of sheets has the names of columns. false: they have
+    numbers, counted from 1: `columns: {text: 1, label: 3}`."""
     max_length: Positive | None = None
     """Maximum number of tokens of a sample, with special tokens; longer samples are truncated. Default: the model's
     limit."""
