@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.records.finished import RunRecord
-from paratune.records.typed import RunFile, Summary, Throughput
+from paratune.records.typed import RecordedData, RunFile, Summary, Throughput
 from paratune.verdicts import Group, finding, judge
 from paratune.verdicts.estimate import Estimate
 
@@ -60,7 +60,12 @@ def timed_run(name: str, rate: float, place: int | None = None, config: dict[str
         None if place is None else (START + timedelta(minutes=10 * place + minutes)).isoformat() for minutes in (0, 9)
     )
     summary = Summary(finished=ended, throughput=Throughput(samples_per_s=rate))
-    return RunRecord(name, Path(), RunFile(created=began, config=config or {}), summary)
+    run = RunFile(created=began, config=config or {})
+    if config:  # without machine and data, a record does not tell what cannot differ
+        run = run.model_copy(
+            update={"hardware": [{"cpu_model": "one"}], "data": {"train": RecordedData(fingerprint="1")}}
+        )
+    return RunRecord(name, Path(), run, summary)
 
 
 def outcomes(groups: Sequence[Group], truth: Floats) -> dict[str, Any]:
@@ -135,6 +140,7 @@ def controlled(of_machine: float, num_rates: int, *, knows: bool) -> Make:
             rates = rate * np.exp(SPREAD * rng.normal(size=3))
             runs = (timed_run(f"{at}-{n}", r, config=config if knows else None) for n, r in enumerate(rates))
             groups.append(Group(str(at), tuple(runs)))
+        assert groups[0].cannot_differ(groups[1]) == knows  # or both lines of the table would be the same
         return groups
 
     return make
