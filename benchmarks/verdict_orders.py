@@ -14,15 +14,15 @@ from paratune.records.typed import RunFile, Summary, Throughput
 from paratune.verdicts.estimate import ALPHA, holm, unpaired
 from paratune.verdicts.groups import Group
 from paratune.verdicts.judge import factor_effects
-from paratune.verdicts.scores import with_common_variance
+from paratune.verdicts.scores import with_family_variance
 from paratune.verdicts.sequential import sequential_p
 
 SPREAD = 0.01
 
 
 def _compared(logs: Sequence[Sequence[float]]) -> list[float]:
-    estimates = with_common_variance([unpaired(logs[0], other, scope="runs") for other in logs[1:]])
-    return [estimate.p_different() for estimate in estimates]
+    estimates = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
+    return [estimate.p_different() for estimate in with_family_variance({}, [{}] * len(estimates), estimates)]
 
 
 def speed_run(name: str, rate: float) -> RunRecord:

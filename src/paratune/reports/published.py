@@ -13,6 +13,7 @@ from typing import Any
 from paratune import records
 from paratune.base.text import plain
 from paratune.base.units import counted, format_number
+from paratune.config.metric_names import metric_label
 from paratune.errors import CheckpointError
 from paratune.records.finished import number_in, steps_taken
 from paratune.records.sweep import NOT_ALLOCATED, SYSTEM_MEASURES, Published, PublishedClaim, measure_units
@@ -30,7 +31,6 @@ from paratune.verdicts.judge import shared_split
 from paratune.verdicts.scores import differences
 from paratune.verdicts.speeds import ratio
 from paratune.verdicts.words import change_words, signed_interval_words
-from paratune.verdicts.words import label_of as metric_label
 
 PLAN_GENERATOR = "paratune plan of a matrix"
 PLAN_SCHEMA_VERSION = 1

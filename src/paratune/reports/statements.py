@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
 from paratune.base.units import counted, format_duration
-from paratune.config.metric_names import is_lower_better
+from paratune.config.metric_names import is_lower_better, metric_label
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
 from paratune.reports.measures import MEASURES
@@ -27,7 +27,6 @@ from paratune.verdicts.words import (
     LEAST_LOAD_DIFFERENCE,
     change_words,
     comparison_words,
-    label_of,
     name_of,
     quality_words,
     signed_interval_words,
@@ -198,7 +197,9 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     found = chosen.amount("validation", group.metric)
     seeds = f"over {counted(len(found.values), report.repeats)}" if len(found.values) > 1 else f"(one {report.repeats})"
     seeds += f" ({found.remark})" if found.remark else ""
-    score = f"validation {label_of(group.metric)} {'n/a' if found.center is None else f'{found.center:.4f} {seeds}'}"
+    score = (
+        f"validation {metric_label(group.metric)} {'n/a' if found.center is None else f'{found.center:.4f} {seeds}'}"
+    )
     if group.is_below_constant:
         text = f"{name or 'the only candidate'}: {score}, not better than a constant prediction ({group.constant:.4f})."
         return Statement(label, text, False, "chosen")

@@ -1,5 +1,18 @@
 """Comparisons of runs with a baseline: how much faster they are and whether their quality is equal, or "cannot tell".
 
+Four functions lead from two lists of numbers, such as the accuracy of each seed of two configurations, to a verdict:
+
+1. `estimate.unpaired` takes the difference of their means, and the variance of each mean.
+2. `estimate.Estimate.parts` gives each variance its degrees of freedom (Welch and Satterthwaite).
+3. `estimate.Estimate.tail` is the t test: how probable such a difference is without a change (`p_different`), or with
+   one as large as the margin (`p_equal`).
+4. `finding.decide` corrects both p-values for repeated looks and for the number of configurations, and returns
+   "different", "equal" or "cannot tell"; `finding.plan` then tells how many more runs would decide it.
+
+Around them, `judge.judge` asks this of the speed and of each score. `scores` takes seeds in pairs and adds the variance
+over samples (`scoring`, `jackknife`); `speeds` takes logarithms of rates, pools variances, adjusts for the order of the
+runs (`order`), and adds what configurations differ by that cannot differ (`groups.negative_control`).
+
 Imports the lowest layers and `metrics`, with which it computes scores again; imports no torch.
 """
 

@@ -28,6 +28,23 @@ _NORMAL_NODES, _FLAT_NODES = np.polynomial.hermite_e.hermegauss(20), np.polynomi
 Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
 
+def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -> "Estimate":
+    """Return the mean of `second` less that of `first`, the baseline, for runs without partners; at least 2 a side."""
+    (a, a_square), (b, b_square) = moments(first), moments(second)
+    return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
+
+
+def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
+    """Return mean and sample variance of at least 2 values; 0 when they are equal up to rounding at this scale.
+
+    The scale of differences is that of the figures; None: that of the values.
+    """
+    scale = max(map(abs, values)) if scale is None else scale
+    mean = math.fsum(values) / len(values)
+    square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, square if square > (1e-13 * scale) ** 2 else 0.0
+
+
 @dataclass(frozen=True)
 class Side:
     """The variation from run to run on one side of a comparison, or from pair to pair."""
@@ -67,83 +84,74 @@ class Estimate:
     is_paired: bool = False  # whether the seeds of both sides are the same
     reach: float = math.inf  # largest possible change, where intervals end: a score from 0 to 1 changes by 1 at most
 
-    @property
-    def num_scored(self) -> int:
-        """Scored samples; 0 for a change that is not of scores."""
-        return 0 if self.scope == "runs" else self.num_rows or self.num_samples
-
     @functools.cached_property
-    def variance(self) -> float:
-        return sum(variance for variance, _ in self._parts)
+    def parts(self) -> list[tuple[float, float]]:
+        """The variances of the change, each with its degrees of freedom: of runs, of samples, of the adjustment.
 
-    @property
-    def variance_of_runs(self) -> float:
-        return sum(side.variance for side in self.sides)
-
-    @property
-    def standard_error(self) -> float:
-        return math.sqrt(self.variance)
-
-    @functools.cached_property
-    def _parts(self) -> list[tuple[float, float]]:
-        """The variances of the change, each with its degrees of freedom: of runs, of samples, of the adjustment."""
-        of_runs = self.variance_of_runs, self.freedom_of_runs
-        parts = (of_runs, (self.shared, self.num_samples - 1), (self.drift, self.drift_freedom))
-        return [(variance, freedom) for variance, freedom in parts if variance > 0]
-
-    @functools.cached_property
-    def freedom_of_runs(self) -> float:
-        """Degrees of freedom of the variance of runs: that of a common variance, else Satterthwaite's.
-
-        For sides with equal numbers of runs they are Welch's. The variance of a side of m > n runs counts
+        Those of runs are the degrees of freedom of a common variance, else Satterthwaite's. For sides with equal
+        numbers of runs they are Welch's. The variance of a side of m > n runs counts
         ((n - 1)(m + 1) / ((n + 1)(m - 1)))^3 times: a variance of few runs is often too small by chance, and with
         Welch's own ones intervals of 2 runs against 5 or 10 cover 89 to 94%. See docs/explanation/verdicts.md.
 
         Source: Satterthwaite, Biometrics Bulletin 2(6), 1946; Welch, Biometrika 34, 1947.
         """
         variances = [side.variance for side in self.sides]
-        if not any(variances):
-            return math.inf
-        if self.has_common_variance:
-            return self.sides[0].pooled_freedom
-        factors = [side.degrees_of_freedom / (side.degrees_of_freedom + 2) for side in self.sides]
-        counted = [value * (min(factors) / factor) ** 3 for value, factor in zip(variances, factors, strict=True)]
-        below = sum(value**2 / side.degrees_of_freedom for value, side in zip(counted, self.sides, strict=True))
-        return sum(counted) ** 2 / below
+        freedom = math.inf
+        if any(variances) and self.has_common_variance:
+            freedom = self.sides[0].pooled_freedom
+        elif any(variances):
+            # (n - 1) / (n + 1) of each side
+            factors = [side.degrees_of_freedom / (side.degrees_of_freedom + 2) for side in self.sides]
+            counted = [value * (min(factors) / factor) ** 3 for value, factor in zip(variances, factors, strict=True)]
+            below = sum(value**2 / side.degrees_of_freedom for value, side in zip(counted, self.sides, strict=True))
+            freedom = sum(counted) ** 2 / below
+        of_samples, of_order = (self.shared, self.num_samples - 1), (self.drift, self.drift_freedom)
+        return [part for part in ((sum(variances), freedom), of_samples, of_order) if part[0] > 0]
 
-    @property
-    def has_common_variance(self) -> bool:
-        """Whether all sides have the variance that is pooled over the configurations of a family."""
-        return bool(self.sides) and all(side.pooled_freedom for side in self.sides)
+    def tail(self, distance: float) -> float:
+        """Return the probability that the change, if there is none, is found at this distance or beyond it.
 
-    @functools.cached_property
-    def degrees_of_freedom(self) -> float:
-        """Those of the t distribution that gives the same 95% interval; infinite where there is no variance."""
-        if len({freedom for _, freedom in self._parts}) < 2:
-            return self._parts[0][1] if self._parts else math.inf
-        return float(special.stdtridf((1 + LEVEL) / 2, self.half_width() / self.standard_error))
+        With one variance this is a t test. With several it is the tail of which `distance` is the `quantile`.
+        """
+        from scipy import optimize
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return the confidence interval of the change."""
-        half = self.half_width(level)
-        return max(self.value - half, -self.reach), min(self.value + half, self.reach)
+        if distance < 0:
+            return 1 - self.tail(-distance)
+        t, freedoms = distance / self.standard_error, [freedom for _, freedom in self.parts]
+        least, most = (float(special.stdtr(freedom, -t)) for freedom in (max(freedoms), min(freedoms)))
+        if most - least <= 1e-9 * most:  # all variances have the same degrees of freedom
+            return most
+        least = max(least, _SMALLEST)
+        if self.quantile(least) <= distance:
+            return least
+        # Beyond one half the quantile rises again.
+        logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))
+        return math.exp(optimize.brentq(lambda log: self.quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
 
-    def half_width(self, level: float = LEVEL) -> float:
-        """Return half the width of the interval: the root of the sum of all variances, each times its own t squared.
+    def quantile(self, tail: float) -> float:
+        """Return the distance that a change exceeds with a probability of at most `tail`, below one half.
 
-        Whatever the true variances are, it covers at least as often as `level` says, also far out in the tail: given
-        the estimated variances v_i, the coverage is a concave function of sum(v_i t_i^2), so at least the mean of the
-        coverages of each part alone. Intervals with Satterthwaite's degrees of freedom cover less with 2 or 3 seeds.
+        It is the root of the sum of all variances, each times its own t squared. Whatever the true variances are, an
+        interval of this half width covers at least as often as it should, also far out in the tail: given the estimated
+        variances v_i, the coverage is a concave function of sum(v_i t_i^2), so at least the mean of the coverages of
+        each part alone. Intervals with Satterthwaite's degrees of freedom cover less with 2 or 3 seeds.
 
         Source: Banerjee, Sankhya 22, 1960.
         """
-        return self._quantile((1 - level) / 2)
+        if len({freedom for _, freedom in self.parts}) == 1:
+            return -float(special.stdtrit(self.parts[0][1], tail)) * self.standard_error
+        return math.sqrt(sum(variance * float(special.stdtrit(free, tail)) ** 2 for variance, free in self.parts))
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return the confidence interval of the change."""
+        half = self.quantile((1 - level) / 2)
+        return max(self.value - half, -self.reach), min(self.value + half, self.reach)
 
     def p_different(self) -> float:
         """Return the two-sided p-value of "there is no change"."""
         if not self.standard_error:
             return 1.0 if self.value == 0 else 0.0
-        return min(1.0, 2 * self._above(abs(self.value)))
+        return min(1.0, 2 * self.tail(abs(self.value)))
 
     def p_equal(self, low: float, high: float) -> float:
         """Return the p-value of "the change is outside of `low` to `high`"; small if it is shown to be inside.
@@ -154,31 +162,32 @@ class Estimate:
         """
         if not self.standard_error:
             return 0.0 if low < self.value < high else 1.0
-        return self._above(min(self.value - low, high - self.value))
+        return self.tail(min(self.value - low, high - self.value))
 
-    def _quantile(self, tail: float) -> float:
-        """Return the distance that a change exceeds with a probability of at most `tail`."""
-        if len({freedom for _, freedom in self._parts}) == 1:
-            return -float(special.stdtrit(self._parts[0][1], tail)) * self.standard_error
-        return math.sqrt(sum(variance * float(special.stdtrit(free, tail)) ** 2 for variance, free in self._parts))
+    @functools.cached_property
+    def variance(self) -> float:
+        return sum(variance for variance, _ in self.parts)
 
-    def _above(self, distance: float) -> float:
-        """Return the tail of which `distance` is the quantile."""
-        from scipy import optimize
+    @property
+    def standard_error(self) -> float:
+        return math.sqrt(self.variance)
 
-        if distance < 0:
-            return 1 - self._above(-distance)
-        t, freedoms = distance / self.standard_error, [freedom for _, freedom in self._parts]
-        # With one freedom for all parts this is a t test; else the tail is between those of the extreme freedoms.
-        least, most = (float(special.stdtr(freedom, -t)) for freedom in (max(freedoms), min(freedoms)))
-        if most - least <= 1e-9 * most:
-            return most
-        least = max(least, _SMALLEST)
-        if self._quantile(least) <= distance:
-            return least
-        # Beyond one half the quantile rises again.
-        logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))
-        return math.exp(optimize.brentq(lambda log: self._quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
+    @property
+    def has_common_variance(self) -> bool:
+        """Whether all sides have the variance that is pooled over the configurations of a family."""
+        return bool(self.sides) and all(side.pooled_freedom for side in self.sides)
+
+    @property
+    def num_scored(self) -> int:
+        """Scored samples; 0 for a change that is not of scores."""
+        return 0 if self.scope == "runs" else self.num_rows or self.num_samples
+
+    @functools.cached_property
+    def degrees_of_freedom(self) -> float:
+        """Those of the t distribution that gives the same 95% interval; infinite where there is no variance."""
+        if len({freedom for _, freedom in self.parts}) < 2:
+            return self.parts[0][1] if self.parts else math.inf
+        return float(special.stdtridf((1 + LEVEL) / 2, self.quantile((1 - LEVEL) / 2) / self.standard_error))
 
     def with_runs(self, num_runs: int) -> "Estimate":
         """Return the estimate with at least this number of runs on each side, with the same variances."""
@@ -191,23 +200,6 @@ class Estimate:
             sides.append(replace(side, num_runs=count, pooled_freedom=side.pooled_freedom + more, own_freedom=own))
         drift = self.drift * now / sum(counts) if self.drift else 0.0
         return replace(self, sides=tuple(sides), drift=drift, drift_freedom=self.drift_freedom + sum(counts) - now)
-
-
-def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -> Estimate:
-    """Return the mean of `second` less that of `first`, the baseline, for runs without partners; at least 2 a side."""
-    (a, a_square), (b, b_square) = moments(first), moments(second)
-    return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
-
-
-def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
-    """Return mean and sample variance of at least 2 values; 0 when they are equal up to rounding at this scale.
-
-    The scale of differences is that of the figures; None: that of the values.
-    """
-    scale = max(map(abs, values)) if scale is None else scale
-    mean = math.fsum(values) / len(values)
-    square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, square if square > (1e-13 * scale) ** 2 else 0.0
 
 
 def common_sides(sides: Sequence[Side]) -> list[Side]:

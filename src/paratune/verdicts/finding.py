@@ -34,6 +34,7 @@ Code = Literal[
 NEED_RUNS = frozenset(
     ("one_run", "same_change", "samples_only", "order_confounded", "many_comparisons", "repeated_looks", "too_few_runs")
 )
+PLACEBO: tuple[Code, str] = ("placebo", "it cannot differ: the options that differ do not change a step")
 
 
 @dataclass(frozen=True)
@@ -43,84 +44,6 @@ class RunRange:
     low: int
     middle: int | None  # with the median of what the variance may be
     high: int | None
-
-
-def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:
-    """Return the probability that both one-sided tests find a change of 0 to be within the margin.
-
-    `margin` is above 0; `alpha` is the level of each test. The mean is normal, and its squared standard error has a
-    chi-squared distribution; the probability is averaged over `_NODES` quantiles of the latter.
-
-    Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
-    """
-    if not estimate.standard_error:
-        return 1.0
-    errors = _standard_errors(min(estimate.degrees_of_freedom, MANY))
-    distance = (margin - estimate.half_width(1 - 2 * alpha) * errors) / estimate.standard_error
-    return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
-
-
-@functools.lru_cache(maxsize=1024)
-def _standard_errors(freedom: float) -> npt.NDArray[np.float64]:
-    """Return `_NODES` quantiles of an estimated standard error over the true one; most of the time of a plan."""
-    return np.asarray(np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom))
-
-
-def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
-    """Return the probability that the two-sided test finds a change of this size."""
-    if not estimate.standard_error:
-        return 1.0 if change else 0.0
-    freedom = min(estimate.degrees_of_freedom, MANY)
-    noncentrality = abs(change) / estimate.standard_error
-    # The other tail, a finding of the wrong sign, is left out.
-    critical = estimate.half_width(1 - alpha) / estimate.standard_error
-    below = float(special.nctdtr(freedom, noncentrality, critical))
-    return 1.0 if math.isnan(below) else 1 - below  # SciPy returns NaN where a result is below the smallest number
-
-
-def plan(
-    estimate: Estimate, margin: float, alpha: float = ALPHA
-) -> tuple[RunRange | None, RunRange | None, int | None]:
-    """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
-
-    A range is for the variance of runs at the lower end, at the median and at the upper end of its interval. The change
-    that was found counts as the true one. `margin` is above 0; `alpha` is the level of each test.
-
-    Returns:
-        The runs that find a change of the present size, None when it is within the margin or no number is enough; those
-        that show that a change of 0 is within the margin; and, when neither number is up to `MOST_RUNS`, the least
-        number of scored samples with any number of runs; None when samples are not the limit.
-    """
-    if not estimate.sides:
-        return None, None, None
-    change, different = abs(estimate.value), None
-    if change > margin:
-        different = _range(estimate, lambda there: power_different(there, change, alpha) >= POWER)
-    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= POWER)
-    if different is not None or equal is not None or not estimate.num_samples or estimate.scope == "runs":
-        return different, equal, None
-    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - POWER) / 2))
-    wanted = (margin / quantiles) ** 2
-    if estimate.shared <= wanted:
-        return None, None, None
-    return None, None, int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
-
-
-def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
-    """Return the runs with which a test decides, for variances of runs at both ends of their interval."""
-    freedom = min(side.degrees_of_freedom for side in estimate.sides)
-    least = min(side.num_runs for side in estimate.sides) + 1
-
-    def first(share: float) -> int | None:
-        factor = freedom / float(special.chdtri(freedom, share))
-        sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
-        scaled = replace(estimate, sides=sides)
-        if least > MOST_RUNS or not decides(scaled.with_runs(MOST_RUNS)):
-            return None
-        return least + bisect_left(range(least, MOST_RUNS), True, key=lambda count: decides(scaled.with_runs(count)))
-
-    low, middle, high = (first(share) for share in ((1 - SPREAD) / 2, 0.5, (1 + SPREAD) / 2))
-    return None if low is None else RunRange(low, middle, high)
 
 
 @dataclass(frozen=True)
@@ -189,10 +112,6 @@ class MeasureComparison:
             margin=self.margin, code=code, reason=reason, split=self.split,
         )  # fmt: skip
 
-    def as_placebo(self) -> "MeasureComparison":
-        """Return the figures of two configurations that cannot differ in them."""
-        return self.without_change("placebo", "it cannot differ: the options that differ do not change a step")
-
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, with the standard error (of a ratio, of its logarithm) and its degrees of freedom."""
         values, one = asdict(replace(self, estimate=None, unadjusted=None)), self.estimate
@@ -230,12 +149,25 @@ def decide(
         elif one.estimate is not None:
             # An interval over samples does not cover other seeds: there is no test, and none to correct for.
             findings[place] = replace(one, outcome="cannot tell", code="samples_only")
-    alone = [estimate.p_different() for _, estimate in tests]
-    different = [sequential_p(p_value, looks[place]) for p_value, (place, _) in zip(alone, tests, strict=True)]
-    margins = [estimate.p_equal(-measured[place].limit, measured[place].limit) for place, estimate in tests]
-    equal = [sequential_p(p_value, looks[place]) for p_value, (place, _) in zip(margins, tests, strict=True)]
-    corrected = zip(_many_to_one([estimate for _, estimate in tests], different), holm(equal), strict=True)
-    for number, ((place, estimate), (p_different, p_equal)) in enumerate(zip(tests, corrected, strict=True)):
+    # The p-values of both tests are corrected for repeated looks first, then for the number of configurations.
+    alone, different, equal = [], [], []
+    for place, estimate in tests:
+        limit = measured[place].limit
+        alone.append(estimate.p_different())
+        different.append(sequential_p(alone[-1], looks[place]))
+        equal.append(sequential_p(estimate.p_equal(-limit, limit), looks[place]))
+    # Those with one variance are compared with the baseline by Dunnett's test. What samples and the order of runs add
+    # to it is as if it were independent: then the correction is larger.
+    common = max((estimate.sides[0].pooled_freedom for _, estimate in tests), default=0)
+    shares: list[float | None] = []
+    freedoms = []
+    for _, estimate in tests:
+        of_runs = sum(side.variance for side in estimate.sides)
+        is_pooled = common and of_runs and all(side.pooled_freedom == common for side in estimate.sides)
+        shares.append(estimate.sides[0].variance / estimate.variance if is_pooled else None)
+        freedoms += [common * (estimate.variance / of_runs) ** 2] if is_pooled else []
+    dunnetts = dunnett(different, shares, max(freedoms, default=math.inf))
+    for number, ((place, estimate), p_different, p_equal) in enumerate(zip(tests, dunnetts, holm(equal), strict=True)):
         one, look = measured[place], looks[place]
         level = last_level(ALPHA, look)
         if len(look) > 1:
@@ -277,12 +209,79 @@ def _undecided(
     return replace(one, outcome="cannot tell", code=code)
 
 
-def _many_to_one(estimates: Sequence[Estimate], p_values: Sequence[float]) -> list[float]:
-    """Return p-values of "no change", corrected for their number by Dunnett's test of those that have one variance."""
-    common = max((estimate.sides[0].pooled_freedom for estimate in estimates), default=0)
-    alike = [bool(common) and all(side.pooled_freedom == common for side in one.sides) for one in estimates]
-    pooled = [one for one, is_alike in zip(estimates, alike, strict=True) if is_alike and one.variance_of_runs]
-    # What samples and the order of runs add is as if it were independent: then the correction is larger.
-    freedom = max((common * (one.variance / one.variance_of_runs) ** 2 for one in pooled), default=math.inf)
-    shares = [one.sides[0].variance / one.variance if one in pooled else None for one in estimates]
-    return dunnett(p_values, shares, freedom)
+def plan(
+    estimate: Estimate, margin: float, alpha: float = ALPHA
+) -> tuple[RunRange | None, RunRange | None, int | None]:
+    """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
+
+    A range is for the variance of runs at the lower end, at the median and at the upper end of its interval. The change
+    that was found counts as the true one. `margin` is above 0; `alpha` is the level of each test.
+
+    Returns:
+        The runs that find a change of the present size, None when it is within the margin or no number is enough; those
+        that show that a change of 0 is within the margin; and, when neither number is up to `MOST_RUNS`, the least
+        number of scored samples with any number of runs; None when samples are not the limit.
+    """
+    if not estimate.sides:
+        return None, None, None
+    change, different = abs(estimate.value), None
+    if change > margin:
+        different = _range(estimate, lambda there: power_different(there, change, alpha) >= POWER)
+    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= POWER)
+    if different is not None or equal is not None or not estimate.num_samples or estimate.scope == "runs":
+        return different, equal, None
+    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - POWER) / 2))
+    wanted = (margin / quantiles) ** 2
+    if estimate.shared <= wanted:
+        return None, None, None
+    return None, None, int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
+
+
+def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
+    """Return the runs with which a test decides, for variances of runs at both ends of their interval."""
+    freedom = min(side.degrees_of_freedom for side in estimate.sides)
+    least = min(side.num_runs for side in estimate.sides) + 1
+
+    def first(share: float) -> int | None:
+        factor = freedom / float(special.chdtri(freedom, share))
+        sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
+        scaled = replace(estimate, sides=sides)
+        if least > MOST_RUNS or not decides(scaled.with_runs(MOST_RUNS)):
+            return None
+        return least + bisect_left(range(least, MOST_RUNS), True, key=lambda count: decides(scaled.with_runs(count)))
+
+    low, middle, high = (first(share) for share in ((1 - SPREAD) / 2, 0.5, (1 + SPREAD) / 2))
+    return None if low is None else RunRange(low, middle, high)
+
+
+def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:
+    """Return the probability that both one-sided tests find a change of 0 to be within the margin.
+
+    `margin` is above 0; `alpha` is the level of each test. The mean is normal, and its squared standard error has a
+    chi-squared distribution; the probability is averaged over `_NODES` quantiles of the latter.
+
+    Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
+    """
+    if not estimate.standard_error:
+        return 1.0
+    errors = _standard_errors(min(estimate.degrees_of_freedom, MANY))
+    distance = (margin - estimate.quantile(alpha) * errors) / estimate.standard_error
+    return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
+
+
+@functools.lru_cache(maxsize=1024)
+def _standard_errors(freedom: float) -> npt.NDArray[np.float64]:
+    """Return `_NODES` quantiles of an estimated standard error over the true one; most of the time of a plan."""
+    return np.asarray(np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom))
+
+
+def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
+    """Return the probability that the two-sided test finds a change of this size."""
+    if not estimate.standard_error:
+        return 1.0 if change else 0.0
+    freedom = min(estimate.degrees_of_freedom, MANY)
+    noncentrality = abs(change) / estimate.standard_error
+    # The other tail, a finding of the wrong sign, is left out.
+    critical = estimate.quantile(alpha / 2) / estimate.standard_error
+    below = float(special.nctdtr(freedom, noncentrality, critical))
+    return 1.0 if math.isnan(below) else 1 - below  # SciPy returns NaN where a result is below the smallest number

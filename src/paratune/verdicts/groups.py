@@ -81,8 +81,28 @@ class Group:
 
     @cached_property
     def step_class(self) -> str | None:
-        """A text that is equal for groups that cannot differ in the time of a step; None where that is unknown."""
-        classes = {step_class(run) for run in self.runs}
+        """A text that is equal for groups whose steps do the same; None where the records do not tell, or differ.
+
+        A record without configuration, machine or fingerprint of its data does not tell: unknown is never equal.
+        """
+        classes: set[str | None] = set()
+        for run in self.runs:
+            facts, fingerprint = run.run, run.data("train").fingerprint
+            settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
+            settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
+            environment = {str(name): str(value) for name, value in facts.environment.items()}
+            nodes = (
+                str([*map(node.get, _NODE), *(gpu.get("name") for gpu in gpus_of(node))]) for node in facts.hardware
+            )
+            found = [
+                settings,
+                {name: value for name, value in environment.items() if not name.endswith(OF_ONE_RUN)},
+                sorted(nodes),
+                *(facts.strategy.kind, facts.strategy.options, facts.world_size, facts.num_threads, facts.device),
+                *(facts.batch.model_dump(), facts.versions, facts.own_code, facts.code.get("git_commit"), fingerprint),
+            ]
+            is_known = facts.config and facts.hardware and fingerprint is not None
+            classes.add(json.dumps(found, sort_keys=True, default=str) if is_known else None)
         return classes.pop() if len(classes) == 1 else None
 
     def cannot_differ(self, other: "Group") -> bool:
@@ -168,27 +188,6 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
 def is_of_a_step(measure: str) -> bool:
     """Return whether a measure is equal, up to the machine, in runs of one `step_class`."""
     return measure in OF_A_STEP or measure.endswith("_mean_ms")
-
-
-def step_class(run: RunRecord) -> str | None:
-    """Return a text that is equal for runs whose steps do the same; None where the record does not tell.
-
-    A record without configuration, machine or fingerprint of its data does not tell: unknown is never equal.
-    """
-    facts, fingerprint = run.run, run.data("train").fingerprint
-    if not facts.config or not facts.hardware or fingerprint is None:
-        return None
-    settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
-    settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
-    environment = {str(name): str(value) for name, value in facts.environment.items()}
-    found = [
-        settings,
-        {name: value for name, value in environment.items() if not name.endswith(OF_ONE_RUN)},
-        sorted(str([*map(node.get, _NODE), *(gpu.get("name") for gpu in gpus_of(node))]) for node in facts.hardware),
-        *(facts.strategy.kind, facts.strategy.options, facts.world_size, facts.num_threads, facts.device),
-        *(facts.batch.model_dump(), facts.versions, facts.own_code, facts.code.get("git_commit"), fingerprint),
-    ]
-    return json.dumps(found, sort_keys=True, default=str)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
 from paratune.records.finished import RunRecord
-from paratune.verdicts.finding import NEED_RUNS, MeasureComparison, change_of_log, decide
+from paratune.verdicts.finding import NEED_RUNS, PLACEBO, MeasureComparison, change_of_log, decide
 from paratune.verdicts.groups import SPEED, Differs, Group, Margin, default_margin, matched
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
@@ -103,13 +103,9 @@ def judge(
     base = next(group for group in groups if group.label == baseline)
     others = [group for group in groups if group.label != baseline]
     differ = [(differs or {}).get(other.label, Differs()) for other in others]
-    margins, history, task = margins or {}, history or LookHistory(), str(base.runs[0].run.task.kind)
+    margins, history, task = margins or {}, history or LookHistory(), base.runs[0].task
     looks = [history.at(base.runs, other.runs) for other in others]
-
-    def margin_of(measure: str) -> Margin:
-        return margins.get(measure) or default_margin(measure, task)
-
-    measured, notes = _speeds(base, others, differ, margin_of(SPEED))
+    measured, notes = _speeds(base, others, differ, margins.get(SPEED) or default_margin(SPEED, task))
     speeds = decide(measured, looks, history.num_planned)
 
     runs = [(*base.runs, *other.runs) for other in others]
@@ -117,13 +113,14 @@ def judge(
     metrics = [metrics_of(some, split, [*margins]) for some, split in zip(runs, splits, strict=True)]
     scores: dict[tuple[int, str], MeasureComparison] = {}
     for metric in dict.fromkeys(chain.from_iterable(metrics)):
+        margin = margins.get(metric) or default_margin(metric, task)
         places = [place for place, own in enumerate(metrics) if metric in own]
         # Those that trained the same thing on one split have a common variance.
         families = grouped(((bool(differ[place].refused), splits[place]), place) for place in places)
         by_place: dict[int, MeasureComparison] = {}
         for (_, split), members in families.items():
             assert split is not None
-            of_family = differences(base, [others[place] for place in members], split, metric, margin_of(metric))
+            of_family = differences(base, [others[place] for place in members], split, metric, margin)
             by_place |= {at: _unless_refused(one, differ[at]) for at, one in zip(members, of_family, strict=True)}
         decided = decide([by_place[place] for place in places], [looks[place] for place in places], history.num_planned)
         scores |= {(place, metric): score for place, score in zip(places, decided, strict=True)}
@@ -149,7 +146,7 @@ def _speeds(
     measured = []
     for (speed, _, _), other, differs in zip(found, others, differ, strict=True):
         is_placebo = speed.code != "unknown_noise_scale" and base.cannot_differ(other)
-        with_margin = replace(speed.as_placebo() if is_placebo else speed, margin=margin.of(1.0))
+        with_margin = replace(speed.without_change(*PLACEBO) if is_placebo else speed, margin=margin.of(1.0))
         measured.append(_unless_refused(with_margin, differs))
     return compare_speeds(base, others, [rates for _, rates, _ in found], measured), [notes for _, _, notes in found]
 
@@ -170,9 +167,9 @@ def shared_split(runs: Sequence[RunRecord]) -> str | None:
 
 def metrics_of(runs: Sequence[RunRecord], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the metrics that are compared: those of the task and the wanted ones, as far as all runs have them."""
-    if split is None or len({run.run.task.kind for run in runs}) > 1:
+    if split is None or len({run.task for run in runs}) > 1:
         return ()
-    known = METRICS.get(str(runs[0].run.task.kind), ())
+    known = METRICS.get(runs[0].task, ())
     in_all = [name for name in known if all(run.score(split, name) is not None for run in runs)]
     headline = runs[0].run.task.metrics
     first = headline or in_all[:1]
@@ -214,20 +211,32 @@ def factor_effects(
     `history` are those of `judge`.
     """
     runs = [run for cell in cells for run in cell.runs]
-    task, split = str(runs[0].run.task.kind), shared_split(runs)
+    task, split = runs[0].task, shared_split(runs)
     margins, history = margins or {}, history or LookHistory()
     rates = [[run.summary.throughput.samples_per_s for run in cell.runs] for cell in cells]
     are_known = all(len(some) > 1 and len(logs_of(some)) == len(some) for some in rates)
     speeds = speeds_of(cells, rates) if are_known else None
+    place_of = {frozenset(cell.levels.items()): place for place, cell in enumerate(cells)}
     effects: list[FactorEffect] = []
     for axis, base in baseline.items():
-        levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
-        pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
-        # All runs of a value: scores are averaged over the combinations of a seed, which both values have.
-        sides = [
-            [Group(str(at), tuple(run for pair in some for run in _shared(cells, pair, at))) for at in (0, 1)]
-            for some in pairs.values()
-        ]
+        pairs: dict[str, Pairs] = {}
+        sides: list[tuple[Group, Group]] = []
+        for level in dict.fromkeys(cell.levels[axis] for cell in cells):
+            of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
+            others = [(place, place_of.get(frozenset({**own, axis: level}.items()))) for place, own in of_base]
+            found = [(place, other) for place, other in others if other is not None]
+            if level == base or not found:
+                continue
+            pairs[level] = found
+            # All runs of a value: scores are averaged over the combinations of a seed, which both values have. Where a
+            # pair of cells has no seed in common, all its runs count.
+            of_values: tuple[list[RunRecord], list[RunRecord]] = [], []
+            for pair in found:
+                seeds = [{run.run.seed for run in cells[place].runs} for place in reversed(pair)]
+                for place, of_other, of_value in zip(pair, seeds, of_values, strict=True):
+                    own_runs = cells[place].runs
+                    of_value.extend([run for run in own_runs if run.run.seed in of_other] or own_runs)
+            sides.append((Group("0", tuple(of_values[0])), Group("1", tuple(of_values[1]))))
         looks = [history.at(first.runs, second.runs) for first, second in sides]
         for measure in (SPEED, *metrics_of(runs, split, [*margins])):
             margin = margins.get(measure) or default_margin(measure, task)
@@ -238,19 +247,6 @@ def factor_effects(
             for level, comparison in zip(pairs, decide(measured, looks, history.num_planned), strict=True):
                 effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level])))
     return effects
-
-
-def _pairs(cells: Sequence[Group], axis: str, base: str, level: str) -> Pairs:
-    at = {frozenset(cell.levels.items()): place for place, cell in enumerate(cells)}
-    of_base = [(place, cell.levels) for place, cell in enumerate(cells) if cell.levels[axis] == base]
-    others = [(place, at.get(frozenset({**levels, axis: level}.items()))) for place, levels in of_base]
-    return [(place, other) for place, other in others if other is not None]
-
-
-def _shared(cells: Sequence[Group], pair: tuple[int, int], at: int) -> Sequence[RunRecord]:
-    """Return the runs of one cell of a pair whose seeds the other one has too; all where they share none."""
-    own, seeds = cells[pair[at]].runs, {run.run.seed for run in cells[pair[1 - at]].runs}
-    return [run for run in own if run.run.seed in seeds] or own
 
 
 def _speed(
@@ -270,7 +266,7 @@ def _speed(
     change = change_of_log(means[1] - means[0])
     found = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
     if all(first.cannot_differ(second) for first, second in groups):
-        return found.as_placebo()
+        return found.without_change(*PLACEBO)
     if speeds is None:
         return replace(found, code="one_run", reason="one run in a combination")
     return replace(found, control=speeds.control).with_interval(speeds.change(pairs))

@@ -7,6 +7,7 @@ which is large when all runs of one side came before all runs of the other. A dr
 the regression is on powers of the place, too.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,24 +93,12 @@ class OrderModel:
     freedom: float  # degrees of freedom of `mean_square`
     p_value: float
     leverages: tuple[float, ...]  # of each configuration: its part of the degrees of freedom that the slopes take
-
-    def adjusted(self, logs: Sequence[float], place: int) -> list[float]:
-        """Return the logarithms of a configuration's rates, without what the covariates explain."""
-        return [float(value) for value in np.asarray(logs) - self.columns[place] @ self.slopes]
+    is_confounded: bool  # whether all runs of a configuration came before or after all runs of the first one
+    has_to_adjust: bool  # whether changes are adjusted: where there is a drift, or where the order would hide one
 
     def difference(self, base: int, other: int) -> Floats:
         """Return the mean covariates of a configuration less those of another one, (covariates,)."""
         return np.asarray(self.columns[other].mean(axis=0) - self.columns[base].mean(axis=0))
-
-    @property
-    def is_confounded(self) -> bool:
-        """Whether all runs of a configuration came before or after all runs of the first one."""
-        return any(is_confounded(self.times[0], other) for other in self.times[1:])
-
-    @property
-    def has_to_adjust(self) -> bool:
-        """Whether changes have to be adjusted: where there is a drift, or where the order would hide one."""
-        return self.p_value < ADJUST_BELOW or self.is_confounded
 
     def effect(self, place: int) -> OrderEffect:
         """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
@@ -158,7 +147,11 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
         explained = float(slopes @ products @ slopes) / len(names)
         p_value = float(special.fdtrc(len(names), freedom, explained / square)) if square else explained == 0
         leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
-        return OrderModel(times, names, columns, slopes, covariance, square, freedom, float(p_value), leverages)
+        confounded = any(is_confounded(times[0], other) for other in times[1:])
+        return OrderModel(
+            times, names, columns, slopes, covariance, square, freedom, float(p_value), leverages,
+            confounded, p_value < ADJUST_BELOW or confounded,
+        )  # fmt: skip
     return None
 
 
@@ -200,10 +193,10 @@ def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
 
 def num_overlapping(times: Sequence[RunTime]) -> int:
     """Return the number of runs that shared a host with another one at the same time."""
-
-    def overlap(first: RunTime, second: RunTime) -> bool:
+    found: set[int] = set()
+    for (at, first), (place, second) in itertools.combinations(enumerate(times), 2):
         shared = min(first.ended, second.ended) - max(first.began, second.began)
         least = LEAST_OVERLAP * min(first.ended - first.began, second.ended - second.began)
-        return bool(first.hosts & second.hosts) and shared > max(2.0, least)
-
-    return sum(any(overlap(time, other) for other in times if other is not time) for time in times)
+        if first.hosts & second.hosts and shared > max(2.0, least):
+            found |= {at, place}
+    return len(found)

@@ -45,15 +45,16 @@ def differences(
     samples, where predictions do not; over samples, of these models, where a side has one seed. The variance from seed
     to seed is that of all configurations with several seeds together.
     """
-
-    def means(group: Group) -> dict[Hashable, float]:
-        """Return the score of each seed, the mean of its repeats; all runs have it."""
-        by_seed = {seed: [run.score(split, metric) for run in runs] for seed, runs in group.by_seed.items()}
-        return {seed: fmean(cast("list[float]", scores)) for seed, scores in by_seed.items()}
-
+    # The score of each seed, the mean of its repeats; all runs have it.
+    of_base, *of_others = (
+        {
+            seed: fmean(cast("list[float]", [run.score(split, metric) for run in runs]))
+            for seed, runs in group.by_seed.items()
+        }
+        for group in (base, *others)
+    )
     cache: Cache = {}
-    least, most = score_range(metric, str(base.runs[0].run.task.kind))
-    of_base, of_others = means(base), [means(other) for other in others]
+    least, most = score_range(metric, base.runs[0].task)
     found: list[MeasureComparison] = []
     family: dict[int, Estimate] = {}
     for place, (other, own) in enumerate(zip(others, of_others, strict=True)):
@@ -189,8 +190,11 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
                 pairs = zip(one.sides, (first, second), strict=True)
                 sides = [replace(side, num_runs=own.num_runs, if_equal=own.if_equal) for own, side in pairs]
                 family[at] = replace(one, sides=tuple(sides))
-        for place, one in zip(places, with_common_variance(family), strict=True):
-            own, common = estimates[place].sides[0], one.sides[0]
+        first, *rest = common_sides([family[0].sides[0], *(one.sides[1] for one in family)])
+        for place, one, second in zip(places, family, rest, strict=True):
+            pairs = zip(one.sides, (first, second), strict=True)
+            sides = [replace(own, mean_square=it.mean_square, pooled_freedom=it.pooled_freedom) for own, it in pairs]
+            one, own, common = replace(one, sides=tuple(sides)), estimates[place].sides[0], sides[0]
             # The differences of a pair may vary far less than two configurations of the family do.
             is_closer = False
             if is_paired and one.has_common_variance:
@@ -198,17 +202,6 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
                 is_closer = own.variance < quantile * common.variance
             pooled[place] = estimates[place] if is_closer else one
     return pooled
-
-
-def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return changes from one baseline, each with two sides, with the common variance of the sides that vary alike."""
-    first, *rest = common_sides([estimates[0].sides[0], *(estimate.sides[1] for estimate in estimates)])
-    common = []
-    for estimate, second in zip(estimates, rest, strict=True):
-        pairs = zip(estimate.sides, (first, second), strict=True)
-        sides = [replace(side, mean_square=one.mean_square, pooled_freedom=one.pooled_freedom) for side, one in pairs]
-        common.append(replace(estimate, sides=tuple(sides)))
-    return common
 
 
 def _residuals(scores: Sequence[Scores]) -> list[Side]:

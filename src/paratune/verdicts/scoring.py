@@ -7,6 +7,7 @@ curves of several labels, scores at the best threshold) are not included. When a
 Dimensions: `N` samples, `C` classes.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,7 @@ def score_again(run: RunRecord, rows: PredictionRows, split: str, metric: str) -
 def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of some rows, without a check against the record; None where it is undefined, `CannotTell` where
     the metric cannot be computed from predictions, or the columns do not match the task."""
-    kind = str(run.run.task.kind)
+    kind = run.task
     is_absent = metric in _NOT_IN_FILES or (kind == "multi_label" and metric in classification.OF_RANKING)
     if is_absent or kind not in _SCORERS or metric not in METRICS[kind]:
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
@@ -139,10 +140,7 @@ def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
     predictions = _ids(run, rows.texts("prediction"), "prediction")
     if metric == "accuracy":
         return of_mean(labels == predictions)
-
-    def score(true: npt.NDArray[Any], given: npt.NDArray[Any], weights: Floats | None = None) -> float | None:
-        return classification.class_score(metric, true, given, num_classes=num_classes, weights=weights)
-
+    score = functools.partial(classification.class_score, metric, num_classes=num_classes)
     return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
 
 
@@ -155,7 +153,7 @@ def _of_pairs(
 
     def of_counts(counts: Floats) -> float | None:
         pairs = np.flatnonzero(counts)
-        return score(pairs // num_classes, pairs % num_classes, counts[pairs])
+        return score(pairs // num_classes, pairs % num_classes, weights=counts[pairs])
 
     return of_kinds(true * num_classes + given, of_counts)
 
@@ -181,10 +179,9 @@ def _ranks(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore 
 def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
     from scipy import stats  # loads for half a second
 
-    def score(kept: Ints) -> float | None:
-        return correlation(stats.spearmanr, predictions[kept], targets[kept])
-
-    return of_blocks(len(targets), score, clusters)
+    return of_blocks(
+        len(targets), lambda kept: correlation(stats.spearmanr, predictions[kept], targets[kept]), clusters
+    )
 
 
 def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:

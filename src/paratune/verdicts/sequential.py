@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Look, SweepRecord
@@ -23,7 +22,7 @@ from paratune.verdicts import special
 FIRST_SHARE = 0.7  # of the error: spent at the first look without planned rounds; the rest is for runs that are added
 PLANNED_SHARE = 0.9  # of the error: spent up to the planned number of runs, by `paratune sweep --until`
 _NODES = 201  # of the integration over the statistic of the look before; odd, for Simpson's rule
-_ALPHAS = np.geomspace(1e-12, 0.5, 60)
+_ALPHAS = np.geomspace(1e-12, 0.5, 60).tolist()
 _HIGHEST_Z = 12.0
 
 Looks = tuple[tuple[float, float], ...]
@@ -76,7 +75,7 @@ def spent_share(information: float, first: float, num_planned: int | None = None
 
 def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
     """Return the smallest error of the whole sequence at which the last look, which has this p-value alone, rejects."""
-    levels = _levels(looks)
+    levels = [last_level(alpha, looks) for alpha in _ALPHAS]  # of the last look, for errors of the sequence
     if p_value == 0 or not levels[-1]:
         return 0.0 if levels[-1] else 1.0
     if p_value <= levels[0]:
@@ -86,13 +85,7 @@ def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
     return float(np.exp(np.interp(math.log(p_value), np.log(levels), np.log(_ALPHAS))))
 
 
-@functools.lru_cache(maxsize=256)
-def _levels(looks: Looks) -> npt.NDArray[np.float64]:
-    """Return the level of the last look for each error of the sequence in `_ALPHAS`."""
-    return np.asarray([last_level(float(alpha), looks) for alpha in _ALPHAS])
-
-
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=16_384)
 def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
     """Return the level of the last look alone at which all looks together have the error `alpha`, two-sided."""
     spent, before = 0.0, 0.0

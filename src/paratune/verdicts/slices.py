@@ -55,7 +55,18 @@ def slice_records(
     records: dict[str, list[dict[str, Any]]] = {}
     for name in names:
         is_label = name == LABEL
-        slices = _by_label(task, rows, split) if is_label else (_quartiles if name == LENGTH else _equal)(values[name])
+        if is_label:
+            slices = _by_label(task, rows, split)
+        elif name == LENGTH:
+            # Quarters of the lengths; rows of equal length stay together, so a quarter may be empty.
+            lengths, slices = values[name], {}
+            quarter = np.searchsorted(np.quantile(lengths, [0.25, 0.5, 0.75]), lengths, side="left")
+            for number in np.unique(quarter):
+                places = np.flatnonzero(quarter == number)
+                tokens = f"{int(lengths[places].min())} to {int(lengths[places].max())} tokens"
+                slices[f"Q{number + 1}"] = places, tokens
+        else:
+            slices = _of_values(values[name])
         records[name] = []
         for value, (places, detail) in slices.items():
             part = PredictionRows(rows.run, {column: cells[places] for column, cells in rows.columns.items()})
@@ -69,7 +80,7 @@ def split_records(task: RunRecord, split: str) -> dict[str, dict[str, Any]]:
     return _scores(task, read_rows(task, split), None)
 
 
-def _equal(values: npt.NDArray[Any]) -> Slices:
+def _of_values(values: npt.NDArray[Any]) -> Slices:
     """Return the rows of each value: numbers by their size, then texts."""
 
     def order(text: str) -> tuple[bool, float, str, str]:
@@ -80,16 +91,6 @@ def _equal(values: npt.NDArray[Any]) -> Slices:
 
     texts = np.asarray([str(value) for value in values], dtype=object)
     return {text: (np.flatnonzero(texts == text), None) for text in sorted(set(texts.tolist()), key=order)}
-
-
-def _quartiles(lengths: npt.NDArray[Any]) -> Slices:
-    """Return the rows by quarters of their lengths; rows of equal length stay together, so a quarter may be empty."""
-    quarter = np.searchsorted(np.quantile(lengths, [0.25, 0.5, 0.75]), lengths, side="left")
-    slices: Slices = {}
-    for number in np.unique(quarter):
-        rows = np.flatnonzero(quarter == number)
-        slices[f"Q{number + 1}"] = rows, f"{int(lengths[rows].min())} to {int(lengths[rows].max())} tokens"
-    return slices
 
 
 def _by_label(task: RunRecord, rows: PredictionRows, split: str) -> Slices:
@@ -106,7 +107,7 @@ def _by_label(task: RunRecord, rows: PredictionRows, split: str) -> Slices:
                 "by a column with ranges of the label",
                 code="data.slices_too_many", source=split, name=LABEL, num_values=count, limit=MAX_SLICES,
             )  # fmt: skip
-        return _equal(values)
+        return _of_values(values)
     else:
         texts = np.asarray(rows.texts("label"), dtype=object)
         masks = {name: texts == name for name in task.labels}

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.base.units import counted
@@ -15,7 +17,7 @@ from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord
 from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
-from paratune.verdicts.finding import MeasureComparison, change_of_log
+from paratune.verdicts.finding import PLACEBO, MeasureComparison, change_of_log
 from paratune.verdicts.groups import SPEED, Group, NegativeControl, is_of_a_step, negative_control, why_one
 from paratune.verdicts.order import OrderModel, order_model, run_time
 
@@ -26,6 +28,146 @@ BASELINE_FACTOR = 2.0
 by simulation: benchmarks/verdicts_202611.md, section Speed."""
 OWN_QUANTILE = 0.999  # of the F distribution: a configuration that varies more has its own degrees of freedom, too
 LEAST_FREEDOM = 0.5  # degrees of freedom that a regression leaves a configuration with a variance of its own
+
+
+def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) -> MeasureComparison:
+    """Return the ratio of the geometric means of a figure over runs; None is a run for which it is unknown."""
+    counts = len(first), len(second)
+    figures = zip((*base.runs, *other.runs), (*first, *second), strict=True)
+    unknown = [plain(run.name) for run, value in figures if not logs_of([value])]
+    if unknown:
+        reason = f"unknown for {listing(unknown, 3)}"
+        return MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
+    logs = logs_of(first), logs_of(second)
+    a, b = statistics.fmean(logs[0]), statistics.fmean(logs[1])
+    found = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=change_of_log(b - a))
+    too_few = why_one(*counts, "run")
+    if too_few is not None:
+        return replace(found, code="one_run", reason=too_few)
+    # Not paired by seed: the time of a run does not follow from its seed.
+    return found.with_interval(unpaired(*logs, scope="runs"))
+
+
+def logs_of(values: Rates) -> list[float]:
+    """Return the logarithms of the values that are known and above 0."""
+    return [math.log(value) for value in values if value is not None and value > 0]
+
+
+def compare_speeds(
+    base: Group, others: Sequence[Group], rates: Sequence[tuple[Rates, Rates]], measured: Sequence[MeasureComparison]
+) -> list[MeasureComparison]:
+    """Return comparisons with the variances of all configurations together; those without rates stay as they are.
+
+    `rates` has the baseline's rates and its own of each other configuration. Speed and goodput are together where the
+    baseline has the same figures in both: its batch is the reference.
+    """
+    compared = list(measured)
+    are_known = [all(len(side) > 1 and len(logs_of(side)) == len(side) for side in sides) for sides in rates]
+    is_measured = [one.estimate is not None or one.code == "placebo" for one in measured]
+    known = [place for place in range(len(measured)) if are_known[place] and is_measured[place]]
+    for first, places in grouped((tuple(rates[place][0]), place) for place in known).items():
+        measures = [measured[place].measure for place in places]
+        groups = [base, *(others[place] for place in places)]
+        of_base = SPEED if SPEED in measures else measures[0]
+        speeds = speeds_of(groups, [first, *(rates[place][1] for place in places)], [of_base, *measures])
+        for number, place in enumerate(places, start=1):
+            one = replace(measured[place], control=speeds.control)
+            if speeds.model is not None:
+                unadjusted = one.estimate if speeds.model.has_to_adjust else None
+                one = replace(one, order=speeds.model.effect(number), unadjusted=unadjusted)
+            if one.estimate is not None:
+                one = one.with_interval(speeds.change([(0, number)], speeds.pair_sides))
+            compared[place] = one
+    return compared
+
+
+def changes_of(
+    base: Group, others: Sequence[Group], measure: str, values: Sequence[tuple[Rates, Rates]], *, is_speed: bool
+) -> list[MeasureComparison]:
+    """Return the ratio of a figure to the baseline's for each configuration, with its interval and no outcome.
+
+    `values` are those of the baseline and of each other one. Times and rates (`is_speed`) have the variances and the
+    adjustment of verdicts on speed, all else has those of the two alone.
+    """
+    measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
+    if is_speed:
+        measured = compare_speeds(base, others, values, measured)
+    is_of_step, pairs = is_of_a_step(measure), zip(others, measured, strict=True)
+    return [one.without_change(*PLACEBO) if is_of_step and base.cannot_differ(other) else one for other, one in pairs]
+
+
+@dataclass(frozen=True, eq=False)
+class Speeds:
+    """The logarithms of the rates of configurations with two runs or more, the baseline first."""
+
+    logs: list[list[float]]  # without what the order of the runs explains, where the model has to adjust
+    sides: list[Side]  # with one variance for those that vary alike
+    pair_sides: list[Side]  # the same for the comparison of two of them; see `sides_of_pairs`
+    model: OrderModel | None  # None where the times of a run are not recorded, or there are too few runs
+    control: NegativeControl | None  # None where all configurations may differ
+
+    def change(self, pairs: Sequence[tuple[int, int]], sides: Sequence[Side] | None = None) -> Estimate:
+        """Return the mean over pairs of configurations of the change from the first to the second."""
+        weight = 1 / len(pairs)
+        of_places = [(sides or self.sides)[place] for pair in pairs for place in pair]
+        scaled = tuple(replace(side, mean_square=side.mean_square * weight**2) for side in of_places)
+        changes = [moments(self.logs[other])[0] - moments(self.logs[base])[0] for base, other in pairs]
+        estimate = Estimate(math.fsum(changes) * weight, scaled, 0.0, 0, "runs")
+        if self.control is not None and self.control.variance:
+            shared = 2 * self.control.variance * weight
+            estimate = replace(estimate, shared=shared, num_samples=self.control.freedom + 1)
+        if self.model is None or not self.model.has_to_adjust:
+            return estimate
+        apart = sum(self.model.difference(base, other) for base, other in pairs) * weight
+        drift = float(apart @ self.model.covariance @ apart)
+        return replace(estimate, drift=drift, drift_freedom=self.model.freedom)
+
+
+def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequence[str] | None = None) -> Speeds:
+    """Return the speeds of configurations; all rates are known and above 0, and each has at least 2.
+
+    `measures` are those of the rates, by default samples/s. Goodput and times of whole runs are in no negative control.
+    """
+    logs = [logs_of(some) for some in rates]
+    times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
+    are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
+    model = order_model(logs, times) if are_timed else None
+    sides = [Side(moments(some)[1], len(some)) for some in logs]
+    if model is not None and model.has_to_adjust:
+        explained = [rows @ model.slopes for rows in model.columns]
+        logs = [(np.asarray(some) - part).tolist() for some, part in zip(logs, explained, strict=True)]
+        freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
+        if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
+            sides = [Side(model.mean_square, len(some), pooled_freedom=model.freedom) for some in logs]
+        else:
+            sides = [
+                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), own_freedom=freedom)
+                for some, freedom in zip(logs, freedoms, strict=True)
+            ]
+    pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
+    are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
+    classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
+    return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, negative_control(logs, classes))
+
+
+def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
+    """Return the sides for the comparison of two configurations, the baseline's first.
+
+    With few runs a larger variance is often not recognised by a test. So a configuration has the larger one of the
+    common variance and of its own; far above the common one it also has its own degrees of freedom. `sides` have each
+    its own variance, `pooled` one variance for those that vary alike; both are equal where nothing is pooled.
+    """
+    alike = next((side for side in pooled if side.pooled_freedom), None)
+    if alike is None or sides[0].pooled_freedom:
+        return list(pooled)
+    found = []
+    for place, (side, shared) in enumerate(zip(sides, pooled, strict=True)):
+        quantile = float(special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE))
+        own = side.mean_square * (1 if place else BASELINE_FACTOR)
+        is_apart = not shared.pooled_freedom and side.mean_square > quantile * alike.mean_square
+        larger = replace(side, mean_square=max(alike.mean_square, own), pooled_freedom=alike.pooled_freedom)
+        found.append(side if is_apart else larger)
+    return found
 
 
 def speed_of(
@@ -142,146 +284,3 @@ def efficiency_of(
         return 1.0
     noise = stand_in if own is None else own
     return None if noise is None else statistical_efficiency(noise, batch, reference)
-
-
-def logs_of(values: Rates) -> list[float]:
-    """Return the logarithms of the values that are known and above 0."""
-    return [math.log(value) for value in values if value is not None and value > 0]
-
-
-def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) -> MeasureComparison:
-    """Return the ratio of the geometric means of a figure over runs; None is a run for which it is unknown."""
-    counts = len(first), len(second)
-    figures = zip((*base.runs, *other.runs), (*first, *second), strict=True)
-    unknown = [plain(run.name) for run, value in figures if not logs_of([value])]
-    if unknown:
-        reason = f"unknown for {listing(unknown, 3)}"
-        return MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
-    logs = logs_of(first), logs_of(second)
-    a, b = statistics.fmean(logs[0]), statistics.fmean(logs[1])
-    found = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=change_of_log(b - a))
-    too_few = why_one(*counts, "run")
-    if too_few is not None:
-        return replace(found, code="one_run", reason=too_few)
-    # Not paired by seed: the time of a run does not follow from its seed.
-    return found.with_interval(unpaired(*logs, scope="runs"))
-
-
-def changes_of(
-    base: Group, others: Sequence[Group], measure: str, values: Sequence[tuple[Rates, Rates]], *, is_speed: bool
-) -> list[MeasureComparison]:
-    """Return the ratio of a figure to the baseline's for each configuration, with its interval and no outcome.
-
-    `values` are those of the baseline and of each other one. Times and rates (`is_speed`) have the variances and the
-    adjustment of verdicts on speed, all else has those of the two alone.
-    """
-    measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
-    if is_speed:
-        measured = compare_speeds(base, others, values, measured)
-    is_of_step, pairs = is_of_a_step(measure), zip(others, measured, strict=True)
-    return [one.as_placebo() if is_of_step and base.cannot_differ(other) else one for other, one in pairs]
-
-
-@dataclass(frozen=True, eq=False)
-class Speeds:
-    """The logarithms of the rates of configurations with two runs or more, the baseline first."""
-
-    logs: list[list[float]]  # without what the order of the runs explains, where the model has to adjust
-    sides: list[Side]  # with one variance for those that vary alike
-    pair_sides: list[Side]  # the same for the comparison of two of them; see `sides_of_pairs`
-    model: OrderModel | None  # None where the times of a run are not recorded, or there are too few runs
-    control: NegativeControl | None  # None where all configurations may differ
-
-    @property
-    def is_adjusted(self) -> bool:
-        return self.model is not None and self.model.has_to_adjust
-
-    def change(self, pairs: Sequence[tuple[int, int]], sides: Sequence[Side] | None = None) -> Estimate:
-        """Return the mean over pairs of configurations of the change from the first to the second."""
-        weight = 1 / len(pairs)
-        of_places = [(sides or self.sides)[place] for pair in pairs for place in pair]
-        scaled = tuple(replace(side, mean_square=side.mean_square * weight**2) for side in of_places)
-        changes = [moments(self.logs[other])[0] - moments(self.logs[base])[0] for base, other in pairs]
-        estimate = Estimate(math.fsum(changes) * weight, scaled, 0.0, 0, "runs")
-        if self.control is not None and self.control.variance:
-            shared = 2 * self.control.variance * weight
-            estimate = replace(estimate, shared=shared, num_samples=self.control.freedom + 1)
-        if self.model is None or not self.is_adjusted:
-            return estimate
-        apart = sum(self.model.difference(base, other) for base, other in pairs) * weight
-        drift = float(apart @ self.model.covariance @ apart)
-        return replace(estimate, drift=drift, drift_freedom=self.model.freedom)
-
-
-def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequence[str] | None = None) -> Speeds:
-    """Return the speeds of configurations; all rates are known and above 0, and each has at least 2.
-
-    `measures` are those of the rates, by default samples/s. Goodput and times of whole runs are in no negative control.
-    """
-    logs = [logs_of(some) for some in rates]
-    times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
-    are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
-    model = order_model(logs, times) if are_timed else None
-    sides = [Side(moments(some)[1], len(some)) for some in logs]
-    if model is not None and model.has_to_adjust:
-        logs = [model.adjusted(some, place) for place, some in enumerate(logs)]
-        freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
-        if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
-            sides = [Side(model.mean_square, len(some), pooled_freedom=model.freedom) for some in logs]
-        else:
-            sides = [
-                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), own_freedom=freedom)
-                for some, freedom in zip(logs, freedoms, strict=True)
-            ]
-    pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
-    are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
-    classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
-    return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, negative_control(logs, classes))
-
-
-def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
-    """Return the sides for the comparison of two configurations, the baseline's first.
-
-    With few runs a larger variance is often not recognised by a test. So a configuration has the larger one of the
-    common variance and of its own; far above the common one it also has its own degrees of freedom. `sides` have each
-    its own variance, `pooled` one variance for those that vary alike; both are equal where nothing is pooled.
-    """
-    alike = next((side for side in pooled if side.pooled_freedom), None)
-    if alike is None or sides[0].pooled_freedom:
-        return list(pooled)
-    found = []
-    for place, (side, shared) in enumerate(zip(sides, pooled, strict=True)):
-        quantile = float(special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE))
-        own = side.mean_square * (1 if place else BASELINE_FACTOR)
-        is_apart = not shared.pooled_freedom and side.mean_square > quantile * alike.mean_square
-        larger = replace(side, mean_square=max(alike.mean_square, own), pooled_freedom=alike.pooled_freedom)
-        found.append(side if is_apart else larger)
-    return found
-
-
-def compare_speeds(
-    base: Group, others: Sequence[Group], rates: Sequence[tuple[Rates, Rates]], measured: Sequence[MeasureComparison]
-) -> list[MeasureComparison]:
-    """Return comparisons with the variances of all configurations together; those without rates stay as they are.
-
-    `rates` has the baseline's rates and its own of each other configuration. Speed and goodput are together where the
-    baseline has the same figures in both: its batch is the reference.
-    """
-    compared = list(measured)
-    are_known = [all(len(side) > 1 and len(logs_of(side)) == len(side) for side in sides) for sides in rates]
-    is_measured = [one.estimate is not None or one.code == "placebo" for one in measured]
-    known = [place for place in range(len(measured)) if are_known[place] and is_measured[place]]
-    for first, places in grouped((tuple(rates[place][0]), place) for place in known).items():
-        measures = [measured[place].measure for place in places]
-        groups = [base, *(others[place] for place in places)]
-        of_base = SPEED if SPEED in measures else measures[0]
-        speeds = speeds_of(groups, [first, *(rates[place][1] for place in places)], [of_base, *measures])
-        for number, place in enumerate(places, start=1):
-            one = replace(measured[place], control=speeds.control)
-            if speeds.model is not None:
-                one = replace(one, order=speeds.model.effect(number))
-            if one.estimate is not None:
-                unadjusted = one.estimate if speeds.is_adjusted else None
-                one = replace(one, unadjusted=unadjusted).with_interval(speeds.change([(0, number)], speeds.pair_sides))
-            compared[place] = one
-    return compared

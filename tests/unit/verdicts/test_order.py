@@ -144,7 +144,7 @@ def test_one_configuration_after_the_other_is_regressed_on_powers_of_the_place()
     times = [[RunTime(3 * at + n, 3 * at + n + 0.5, None) for n in range(3)] for at in range(3)]
     model = order_model(logs, times)
     assert (model.names, model.is_confounded, model.freedom) == (("order",) * 3, True, 3)
-    adjusted = [np.mean(model.adjusted(some, place)) for place, some in enumerate(logs)]
+    adjusted = [np.mean(np.asarray(some) - model.columns[place] @ model.slopes) for place, some in enumerate(logs)]
     assert_allclose(adjusted, adjusted[0], atol=1e-12)
     # In turn, a straight line is enough.
     in_turn = [[RunTime(at + 3 * n, at + 3 * n + 0.5, None) for n in range(3)] for at in range(3)]

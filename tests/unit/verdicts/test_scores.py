@@ -89,7 +89,7 @@ def test_equal_seeds_of_a_family_vary_as_their_answers_do():
     pairs = [replace(pair, sides=tuple(replace(side, if_equal=1e-4) for side in pair.sides)) for pair in pairs]
     base, *others = (dict(enumerate(row)) for row in scores)
     for found in with_family_variance(base, others, pairs):
-        assert found.variance_of_runs == pytest.approx(len(found.sides) * 1e-4 / 3)
+        assert sum(side.variance for side in found.sides) == pytest.approx(len(found.sides) * 1e-4 / 3)
 
 
 def test_a_family_of_two_is_the_paired_t_test():

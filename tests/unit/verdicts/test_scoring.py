@@ -11,7 +11,7 @@ from paratune.metrics.embeddings import ranking_scores, retrieval_scores, simila
 from paratune.metrics.entities import COUNTS, TaggedSentences, entity_scores, sentence_counts
 from paratune.metrics.regression import ordinal_scores, regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
-from paratune.records.predictions import NumberScale, joined_names, predicted_ranks, predicted_sets, softmax
+from paratune.records.predictions import NumberScale, predicted_ranks, predicted_sets, softmax
 from paratune.tasks.masked_lm import masked_lm_scores
 from paratune.verdicts.scoring import CannotTell, PredictionRows, score_again
 
@@ -34,6 +34,10 @@ def ordinal():
     logits = (labels[:, None] > np.arange(2)) * 3.0 - 1.5 + RNG.normal(size=(NUM, 2))
     columns = {"label": [NAMES[i] for i in labels], "prediction": [NAMES[i] for i in predicted_ranks(logits)]}
     return {"run.task.labels": NAMES}, columns, lambda keep: ordinal_scores(logits[keep], labels[keep])
+
+
+def joined_names(sets, names, separator):
+    return [separator.join(names[at] for at in np.flatnonzero(row)) for row in sets]
 
 
 def multi_label():

@@ -28,7 +28,7 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, scope="seeds an
         (speed(-0.21, -0.233, -0.187, "different"), "21% slower (19–23%)"),
         (speed(0.012, 0.0104, 0.0136, "equal"), "same speed within 2%"),
         (speed(1.41, 1.35, 1.47, "different"), "2.41× as fast (2.35–2.47×)"),
-        (speed(0.2, 0.2, 0.2, "different"), "20.0% faster (always)"),
+        (speed(0.2, 0.2, 0.2, "different"), "20.0% faster (no variation)"),
         (
             speed(
                 0.03, -0.02, 0.08, "cannot tell",

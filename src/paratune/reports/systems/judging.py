@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.base.grouping import grouped
-from paratune.config.metric_names import is_lower_better
+from paratune.config.metric_names import is_lower_better, metric_label
 from paratune.errors import CheckpointError, option_error
 from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
@@ -15,7 +15,7 @@ from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict, judge
 from paratune.verdicts.groups import SPEED
 from paratune.verdicts.judge import FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
-from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
+from paratune.verdicts.words import NOT_IN_POINTS, change_words, name_of, signed_interval_words
 
 UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")
 MAX_JUDGED = 24  # configurations with a verdict; of more only the fastest have one
@@ -243,7 +243,7 @@ def _scale(comparison: MeasureComparison, task: str) -> tuple[float, str]:
         return 100.0, f"{measure.capitalize()} (%)"
     better = "; less is better" if is_lower_better(measure) else ""
     # The split on a line of its own: labels of panels stand beside each other.
-    label = "\n".join(filter(None, ((comparison.split or "").capitalize(), label_of(measure))))
-    if is_in_points(measure):
+    label = "\n".join(filter(None, ((comparison.split or "").capitalize(), metric_label(measure))))
+    if measure not in NOT_IN_POINTS:
         return (1.0 if task == "qa" else 100.0), f"{label} (points{better})"
     return 1.0, f"{label}{better}"
