@@ -624,18 +624,18 @@ def test_a_resumed_run_needs_no_flag(own_run: Path, monkeypatch):
     record["config"]["run"]["folder"] = "again"
     own_again = [word if word != "run.folder=runs" else "run.folder=again" for word in words]
     write_json(folder / "run.json", record)  # not signed: as if from another home
-    assert not own.is_own_run(read_json(folder / "run.json"))
+    assert not own.is_own(read_json(folder / "run.json"))
     environment = {"PARATUNE_CACHE": str(own_run / "cache"), "XDG_STATE_HOME": str(own_run / "state")}
     resumed = Cli(own_run, environment)(*own_again, "--nproc", "2", "--resume")
     assert resumed.code == 0, resumed.stderr
-    assert own.is_own_run(read_json(folder / "run.json"))
+    assert own.is_own(read_json(folder / "run.json"))
 
 
 # -------------------------------------------------------------------------------------------------------- the key
 
 
 def test_processes_that_start_at_once_get_one_key(tmp_path: Path):
-    code = "from paratune.records import own; print(own._read_or_make(own.key_file()).hex())"
+    code = "from paratune.records import own; print(own._key(own.key_file(), create=True).hex())"
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
@@ -660,6 +660,6 @@ def test_without_a_key_nothing_is_signed_and_one_line_says_so(tmp_path: Path, mo
         key.write_bytes(b"x" * (32 if problem == "readable" else 5))
         key.chmod(0o644 if problem == "readable" else 0o600)
     for _ in range(2):
-        assert own.signed_run({"config": {}})["signature"] is None
+        assert own.signed({"config": {}})["signature"] is None
     assert [record.code for record in caplog.records] == ["code.no_key"]
-    assert not own.is_own_run({"config": {}, "signature": None})
+    assert not own.is_own({"config": {}, "signature": None})

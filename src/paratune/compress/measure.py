@@ -29,7 +29,7 @@ from paratune.hardware.environment import recorded_environment
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
-from paratune.records.own import is_own_run, signed_run
+from paratune.records.own import is_own, signed
 from paratune.records.run_folder import FP32, form_folder, weight_files
 from paratune.tasks.own_metrics import own_scores
 from paratune.verdicts.slices import scored_task, slice_records
@@ -126,7 +126,7 @@ def _run_record(original: Mapping[str, Any], folder: Path, settings: MeasureSett
         "versions": hardware.package_versions(),
         "environment": recorded_environment(),
     }
-    return signed_run(record) if is_own_run(original) else record
+    return signed(record) if is_own(original) else record
 
 
 def _speed(trained: TrainedModel, split: Split, settings: MeasureSettings) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import file_sha256, read_json, write_json
-from paratune.records.own import SIGNATURE, TASK_FILE, signed_model
+from paratune.records.own import SIGNATURE, TASK_FILE, signed
 from paratune.records.run_folder import Form, weight_files
 
 OPSET = 18
@@ -279,7 +279,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         limit = save_tokenizer(temporary, trained.tokenizer, trained.max_length)
         known = _known(trained) | limit | ({} if job.form == "bf16" else {"precision": "fp32", "layout": "padded"})
         # Signed: the code that it names was admitted when the model was loaded.
-        write_json(temporary / TASK_FILE, signed_model(temporary, known))
+        write_json(temporary / TASK_FILE, signed(known, temporary))
         smaller = job.outputs(load_trained(str(temporary), NamedColumns(), "cpu"))
         difference = compare(original, smaller, job.check_rows.num_rows)
         if not math.isfinite(difference.max_abs):
@@ -302,7 +302,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
             "check": {"data": job.check_rows.source, **asdict(difference)},
         }
         write_json(temporary / RECORD_FILE, record)
-        write_json(temporary / TASK_FILE, signed_model(temporary, known | {"files": file_records(temporary)}))
+        write_json(temporary / TASK_FILE, signed(known | {"files": file_records(temporary)}, temporary))
     return record
 
 

@@ -21,7 +21,7 @@ from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
 from paratune.processes.progress import working
 from paratune.records import read_json, write_json
-from paratune.records.own import TASK_FILE, signed_model
+from paratune.records.own import TASK_FILE, signed
 
 MODULES_FILE: Final = "modules.json"
 POOLING_FOLDER: Final = "1_Pooling"
@@ -144,7 +144,7 @@ def save_model(
             if (own := task.get("task") or {}).get("kind") == "embedding":
                 modules = SentenceModules(own["pooling"], own["normalize"], task["max_length"])
                 write_modules(temporary, modules, width=model.hf.config.hidden_size)
-            write_json(temporary / TASK_FILE, signed_model(temporary, {**task, "files": file_records(temporary)}))
+            write_json(temporary / TASK_FILE, signed({**task, "files": file_records(temporary)}, temporary))
     except (OSError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise

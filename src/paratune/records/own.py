@@ -42,24 +42,24 @@ def key_file() -> Path | None:
     return None
 
 
-def signed_run(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of run.json with a signature, for a run whose code the user's own configuration names."""
-    return {**record, SIGNATURE: _signature(_run_text(record), create=True)}
+def signed(record: Mapping[str, Any], model: Path | None = None) -> dict[str, Any]:
+    """Return the content of a record with a signature.
+
+    Without `model` it is run.json, of a run whose code the user's own configuration names. With a model folder it is
+    `paratune.json`, after all other files of the folder are written.
+    """
+    return {**record, SIGNATURE: _signature(record, model, create=True)}
 
 
-def is_own_run(record: Any) -> bool:
-    """Return whether run.json has the signature of this user."""
-    return isinstance(record, dict) and _is_signed(record, _run_text(record))
+def is_own(record: Any, model: Path | None = None) -> bool:
+    """Return whether run.json, or the `paratune.json` of a model folder, has the signature of this user.
 
-
-def signed_model(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of `paratune.json` with a signature, after all other files of the model folder are written."""
-    return {**record, SIGNATURE: _signature(_model_text(folder, record), create=True)}
-
-
-def is_own_model(folder: Path, record: Any) -> bool:
-    """Return whether `paratune.json` has the signature of this user, for the Python files of the folder."""
-    return isinstance(record, dict) and _is_signed(record, _model_text(folder, record))
+    That of a model is for the Python files of the folder, too.
+    """
+    if not isinstance(record, dict) or not isinstance(record.get(SIGNATURE), str):
+        return False
+    own = _signature(record, model, create=False)
+    return own is not None and hmac.compare_digest(own.encode(), record[SIGNATURE].encode(errors="replace"))
 
 
 def read_task_file(folder: Path) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def admit_data(folder: Path) -> None:
     record = read_run(folder)
     config = record.get("config") if isinstance(record, dict) else None
     code = named_code({"data": config.get("data")} if isinstance(config, dict) else {})
-    admit(code, folder / RUN_FILE, is_own=is_own_run(record))
+    admit(code, folder / RUN_FILE, is_own=is_own(record))
     if code:
         _add_folder(record)
 
@@ -110,7 +110,7 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
     """
     folder, record = Path(name), {} if run is None else read_run(run)
     place: Path | str = folder / TASK_FILE if folder.is_dir() else name
-    own_run, is_named = is_own_run(record), is_trusted(place)
+    own_run, is_named = is_own(record), is_trusted(place)
     code = named_code({**known, "model": own_model_options(known.get("model")), "evaluate": known})
     # A damaged record asks for nothing.
     config = record.get("config") if isinstance(record, dict) else None
@@ -120,7 +120,7 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
         code.append(NamedCode(REMOTE_CODE, name, shown="true"))
     if not code:
         return False
-    admit(code, place, is_own=is_own_model(folder, known) and (run is None or own_run))
+    admit(code, place, is_own=is_own(known, folder) and (run is None or own_run))
     if own_run or is_named:
         _add_folder(record)
     return asks or is_named
@@ -134,7 +134,7 @@ def admit_base(folder: Path, base: str) -> None:
     """
     known = read_task_file(folder)
     code = [NamedCode(REMOTE_CODE, base, shown=base)]
-    admit(code, folder / TASK_FILE, is_own=is_own_model(folder, known))
+    admit(code, folder / TASK_FILE, is_own=is_own(known, folder))
 
 
 def _add_folder(record: Mapping[str, Any]) -> None:
@@ -144,39 +144,27 @@ def _add_folder(record: Mapping[str, Any]) -> None:
         add_to_path(Path(config_file).parent)
 
 
-def _run_text(record: Mapping[str, Any]) -> str:
-    return json.dumps(["run", finite({name: record.get(name) for name in _SIGNED_OF_RUN})], sort_keys=True)
-
-
-def _model_text(folder: Path, record: Mapping[str, Any]) -> str:
-    """Return the record with what decides which Python files of the folder run: hashes, and classes that files name."""
-    paths = sorted(folder.rglob("*.py")) if folder.is_dir() else ()
-    files: dict[str, Any] = {path.relative_to(folder).as_posix(): file_sha256(path) for path in paths}
-    for path in sorted(folder.glob("*config.json")):
-        with suppress(OSError, ValueError, RecursionError):
-            values = json.loads(path.read_bytes())
-            known = values if isinstance(values, dict) else {}
-            files[path.name] = {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
-    named = {name: value for name, value in record.items() if name != SIGNATURE}
-    return json.dumps(["model", finite({"record": named, "files": files})], sort_keys=True)
-
-
-def _is_signed(record: Mapping[str, Any], text: str) -> bool:
-    signature = record.get(SIGNATURE)
-    own = _signature(text, create=False) if isinstance(signature, str) else None
-    return own is not None and hmac.compare_digest(own.encode(), str(signature).encode())
-
-
-def _signature(text: str, *, create: bool) -> str | None:
-    """Return the signature of a text; None, with a warning where a record is to be signed, without a usable key."""
-    path = key_file()
-    problem = "there is no home directory"
-    if path is not None:
+def _signature(record: Mapping[str, Any], model: Path | None, *, create: bool) -> str | None:
+    """Return the signature of a record; None, with a warning where one is to be signed, without a usable key."""
+    content: list[Any] = ["run", {name: record.get(name) for name in _SIGNED_OF_RUN}]
+    if model is not None:
+        # With what decides which Python files of the folder run: hashes, and classes that files name.
+        paths = sorted(model.rglob("*.py")) if model.is_dir() else ()
+        files: dict[str, Any] = {path.relative_to(model).as_posix(): file_sha256(path) for path in paths}
+        for path in sorted(model.glob("*config.json")):
+            with suppress(OSError, ValueError, RecursionError):
+                values = json.loads(path.read_bytes())
+                known = values if isinstance(values, dict) else {}
+                files[path.name] = {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
+        named = {name: value for name, value in record.items() if name != SIGNATURE}
+        content = ["model", {"record": named, "files": files}]
+    key, problem = key_file(), "there is no home directory"
+    if key is not None:
         try:
-            key = _read_or_make(path) if create else _read(path)
-            return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+            text = json.dumps(finite(content), sort_keys=True)
+            return hmac.new(_key(key, create=create), text.encode(), hashlib.sha256).hexdigest()
         except (OSError, ValueError) as error:
-            problem = f"{path} cannot be used: {error}"
+            problem = f"{key} cannot be used: {error}"
     if create and problem not in _warned:
         _warned.add(problem)
         log.warning(
@@ -188,19 +176,10 @@ def _signature(text: str, *, create: bool) -> str | None:
     return None
 
 
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        mode, key = os.fstat(file.fileno()).st_mode, file.read(_KEY_BYTES + 1)
-    if stat.S_IMODE(mode) & 0o077:
-        raise ValueError("other users may read it; chmod 600 it, or delete it")
-    if len(key) != _KEY_BYTES:
-        raise ValueError(f"it does not have {_KEY_BYTES} bytes; delete it")
-    return key
-
-
-def _read_or_make(path: Path) -> bytes:
-    """Return the key, and make it where there is none; all processes of a run, which start at once, get the same."""
-    if not path.exists():
+def _key(path: Path, *, create: bool) -> bytes:
+    """Return the key; with `create` make it where there is none. All processes of a run, which start at once, get the
+    same."""
+    if create and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
@@ -212,4 +191,10 @@ def _read_or_make(path: Path) -> bytes:
                 os.link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-    return _read(path)
+    with path.open("rb") as file:
+        mode, key = os.fstat(file.fileno()).st_mode, file.read(_KEY_BYTES + 1)
+    if stat.S_IMODE(mode) & 0o077:
+        raise ValueError("other users may read it; chmod 600 it, or delete it")
+    if len(key) != _KEY_BYTES:
+        raise ValueError(f"it does not have {_KEY_BYTES} bytes; delete it")
+    return key

@@ -29,7 +29,7 @@ from paratune.models.packed import BatchLayout
 from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.processes.elastic import read_torchrun
 from paratune.processes.launcher import job_facts, launcher
-from paratune.records.own import signed_run
+from paratune.records.own import signed
 from paratune.training.prepare import Prepared
 from paratune.training.rendezvous import gather_texts
 
@@ -191,7 +191,7 @@ def run_record(
         "plan": plan,
         "sessions": [session],
     }
-    return signed_run(record)
+    return signed(record)
 
 
 def run_kind(config: Config) -> str:
@@ -211,7 +211,7 @@ def add_session(folder: Path, session: dict[str, Any]) -> None:
     record["sessions"] = [*record.get("sessions", []), session]
     # The user's own configuration names the same code in the same place: the run is the user's from now on.
     if _code_of(record) == _code_of(session):
-        record = signed_run(record)
+        record = signed(record)
     records.write_run(folder, record)
 
 

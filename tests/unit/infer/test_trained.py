@@ -21,7 +21,7 @@ from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load
 from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE, read_json, write_json
-from paratune.records.own import TASK_FILE, admit_base, signed_model, signed_run
+from paratune.records.own import TASK_FILE, admit_base, signed
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")
@@ -98,8 +98,8 @@ def test_the_code_of_a_model_is_loaded_for_a_run_that_was_trained_with_it(
     write_json(folder.parent / RUN_FILE, run)
     with raises_code("code.refused", str(folder)):
         load_trained(str(folder), NONE, "cpu")
-    write_json(folder.parent / RUN_FILE, signed_run(run))
-    write_json(folder / TASK_FILE, signed_model(folder, read_json(folder / TASK_FILE)))
+    write_json(folder.parent / RUN_FILE, signed(run))
+    write_json(folder / TASK_FILE, signed(read_json(folder / TASK_FILE), folder))
     assert type(load_trained(str(folder), NONE, "cpu").model.hf).__name__ == "Mine"
 
 
