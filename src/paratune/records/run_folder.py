@@ -25,9 +25,9 @@ from paratune.errors import CheckpointError, os_error_as
 from paratune.records import CHECKPOINTS_FOLDER, RUN_FILE, SUMMARY_FILE, is_finished, read_run
 
 Mode = Literal["new", "resume", "overwrite"]
+IN_USE: Final = "is in use: another process trains in it; change run.name"
 LOCK_FILE = ".lock"
-SLURM_FOLDER = "slurm"
-"""Folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs."""
+SLURM_FOLDER = "slurm"  # folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs
 LOOK_S = 0.5
 """Seconds for which `take_folder` tries again, because `is_in_use` in another process locks the folder for a moment."""
 FREE_TO_CHANGE = (
@@ -55,7 +55,7 @@ def check_usable(folder: Path, mode: Mode) -> None:
             it, or it cannot be created or written.
     """
     if is_in_use(folder):
-        raise _in_use(folder)
+        raise _refused(folder, IN_USE, code="run.in_use")
     _check_content(folder, mode)
     place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     # Permissions are not enough: root has them also on a disk that is read-only or full.
@@ -136,29 +136,34 @@ def check_same_run(
         return
     record = read_run(folder)
     try:
-        config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
-    except (KeyError, TypeError) as error:
+        config, size = flatten(record["config"]), record["batch"]["global_batch_size"]
+        known = {
+            split: about for split, about in record["data"].items() if about is not None and fingerprints is not None
+        }
+        data = {split: (about.get("source"), about["fingerprint"]) for split, about in known.items()}
+        inputs = {about["name"]: about.get("inputs_sha256") for about in record.get("teachers") or ()}
+    except (KeyError, TypeError, AttributeError) as error:
         text = f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r}); restore it, or change run.name"
         raise CheckpointError(text, code="run.damaged") from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
-        for key, before, now in differences(*({**DECISIVE, **flatten(options)} for options in (config, values)))
+        for key, before, now in differences({**DECISIVE, **config}, {**DECISIVE, **flatten(values)})
         if not _is_free(key)
     ]
     if size is not None and global_batch_size not in (None, size):  # a baseline has no batch
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
-    for split, about in data.items():
-        if fingerprints is not None and about is not None and about["fingerprint"] != fingerprints.get(split):
-            changed.append(f"  data.{split}: the content of {about['source']} has changed")
-    for about in record.get("teachers") or ():
-        if teachers is not None and about.get("inputs_sha256") != teachers.get(about["name"]):
-            changed.append(f"  distil.teacher: the weights or the tokenizer of {about['name']} have changed")
+    for split, (source, fingerprint) in data.items():
+        if fingerprints is not None and fingerprint != fingerprints.get(split):
+            changed.append(f"  data.{split}: the content of {source} has changed")
+    for name, sha256 in inputs.items():
+        if teachers is not None and sha256 != teachers.get(name):
+            changed.append(f"  distil.teacher: the weights or the tokenizer of {name} have changed")
     for option, code in (own_code or {}).items():
         recorded = (record.get("own_code") or {}).get(option)
         before = recorded.get("sha256") if isinstance(recorded, dict) else None
         if before not in (None, code["sha256"]) and not option.startswith(NOT_COMPARED):
-            name = code.get("function") or code.get("evaluate")
-            changed.append(f"  {option}: the file of {name} has changed (SHA-256 {str(before)[:12]} then)")
+            function = code.get("function") or code.get("evaluate")
+            changed.append(f"  {option}: the file of {function} has changed (SHA-256 {str(before)[:12]} then)")
     if changed:
         raise CheckpointError(
             f"{folder} was started with another configuration and cannot be resumed with this one:\n"
@@ -183,9 +188,18 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
             _check_content(folder, mode)  # another process may have trained here since the first check
             atomic.delete_remains(folder)
             if mode == "overwrite":
-                _empty(folder)
+                # A process that is killed meanwhile leaves a run that can be overwritten, or resumed from what is left:
+                # it counts as unfinished first, checkpoints are deleted before the events of their steps, and run.json
+                # is deleted last. Links are deleted without their targets.
+                first, kept = (SUMMARY_FILE, CHECKPOINTS_FOLDER), (RUN_FILE, LOCK_FILE, SLURM_FOLDER)
+                others = sorted(path.name for path in folder.iterdir() if path.name not in (*first, *kept))
+                for path in (folder / name for name in (*first, *others, RUN_FILE)):
+                    if path.is_dir() and not path.is_symlink():
+                        atomic.delete_folder(path)  # a half-deleted checkpoint would fail --resume
+                    else:
+                        path.unlink(missing_ok=True)
         except Timeout as error:
-            raise _in_use(folder) from error
+            raise _refused(folder, IN_USE, code="run.in_use") from error
         except (CheckpointError, OSError):
             lock.release()
             raise
@@ -212,25 +226,6 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         yield
 
 
-def _empty(folder: Path) -> None:
-    """Delete a run; links are deleted without their targets.
-
-    A process that is killed meanwhile leaves a run that can be overwritten, or resumed from what is left: it counts as
-    unfinished first, checkpoints are deleted before the events of their steps, and run.json is deleted last.
-    """
-    first, kept = (SUMMARY_FILE, CHECKPOINTS_FOLDER), (RUN_FILE, LOCK_FILE, SLURM_FOLDER)
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (*first, *kept))
-    for path in (folder / name for name in (*first, *others, RUN_FILE)):
-        if path.is_dir() and not path.is_symlink():
-            atomic.delete_folder(path)  # a half-deleted checkpoint would fail --resume
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _in_use(folder: Path) -> CheckpointError:
-    return _refused(folder, "is in use: another process trains in it; change run.name", code="run.in_use")
-
-
 def _using(folder: Path) -> AbstractContextManager[None]:
     remedy = "change run.folder"
     return os_error_as(CheckpointError, f"{folder} cannot be used", remedy, code="run.not_writable", folder=folder)
@@ -254,15 +249,12 @@ def _is_free(key: str) -> bool:
     return key not in DECISIVE and any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
 
 
-FP32: Final = "fp32"
-"""The model of the run, with weights and computation in float32."""
+FP32: Final = "fp32"  # the model of the run, with weights and computation in float32
 Form = Literal["bf16", "onnx", "int8"]
-FORMS: tuple[str, ...] = get_args(Form)
-"""Smaller forms that `paratune quantize` makes."""
+FORMS: tuple[str, ...] = get_args(Form)  # smaller forms that `paratune quantize` makes
 COMPRESSED_FOLDER: Final = "compressed"
 ScoredSplit = Literal["test", "validation"]
-SPLITS: tuple[str, ...] = get_args(ScoredSplit)
-"""Splits that can be scored."""
+SPLITS: tuple[str, ...] = get_args(ScoredSplit)  # splits that can be scored
 
 
 def form_folder(run: Path, form: str) -> Path:

@@ -229,14 +229,20 @@ def test_a_run_is_not_resumed_with_weights_of_16_bits(tmp_path: Path):
         same(folder, strategy=half)
 
 
-def test_a_damaged_record_is_named(tmp_path: Path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"config": 3}, {"data": 3}, {"data": {"train": "a"}}, {"data": {"train": {"source": "train.csv"}}}),
+        *({"batch": None}, {"teachers": 3}, {"teachers": [{}]}, {"teachers": ["a"]}),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path: Path, change: Any):
     folder = begun(tmp_path / "run")
-    (folder / RUN_FILE).write_text("{")
-    with raises_code("run.damaged", "run.json"):
-        same(folder)
-    (folder / RUN_FILE).write_text("{}")
-    with raises_code("run.damaged", "run.json"):
-        same(folder)
+    record = json.loads((folder / RUN_FILE).read_text())
+    for text in ("{", "{}", json.dumps(record | change)):
+        (folder / RUN_FILE).write_text(text)
+        with raises_code("run.damaged", "run.json"):
+            same(folder)
 
 
 def test_taking_makes_the_folder_and_a_lock(tmp_path: Path):
