@@ -140,7 +140,8 @@ class _Trial:
         except ParatuneError as error:
             if refuses and isinstance(error, ConfigError):
                 raise
-            return certificate.cannot_train(self.precision, str(error))
+            known = {"precision": self.precision, "status": "cannot run", "reason": str(error)}
+            return {**known, "gradient_difference": None}
         return certificate.compare(self.base, part, trained=self.precision)
 
 

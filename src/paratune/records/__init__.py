@@ -36,14 +36,10 @@ SUMMARY_FILE = "summary.json"
 MODEL_FOLDER = run_files.MODEL_FOLDER
 CHECKPOINTS_FOLDER = "checkpoints"
 TRAIN_TEXTS_FILE = "train_texts.parquet"
-PHASES = ("get_batch", "forward", "backward", "optimizer")
-"""The measured phases in their order."""
-MOST_STEPS = 2**53
-"""Numbers of steps are below it: others are damage, and no float has them exactly."""
-MAX_RANKS = 4096
-"""A larger world size is damage."""
-ALL_PHASES = (*PHASES, "other")
-"""Their sum is the wall time of a step."""
+PHASES = ("get_batch", "forward", "backward", "optimizer")  # the measured phases in their order
+MOST_STEPS = 2**53  # numbers of steps are below it: others are damage, and no float has them exactly
+MAX_RANKS = 4096  # a larger world size is damage
+ALL_PHASES = (*PHASES, "other")  # their sum is the wall time of a step
 
 
 def events_file(rank: int) -> str:
@@ -188,7 +184,27 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
         CheckpointError: The file cannot be read, or a line is not an event.
     """
     path = folder / events_file(rank)
-    superseded = _superseded(path)
+    # A first look at the file finds the lines whose step or evaluation a later line repeats, so that no reader has to
+    # hold all events of a long run.
+    superseded: set[int] = set()
+    steps = array("q")  # of each line; 0 without one, and for those that are never repeated
+    evaluations: dict[tuple[str, str], int] = {}
+    last_step = 0
+    for number, event in _heads(path):
+        kind, step = event["event"], event.get("step")
+        if kind == "evaluation":
+            key = (str(step), str(event.get("split")))
+            superseded.update({evaluations[key]} if key in evaluations else ())
+            evaluations[key] = number
+        if type(step) is not int:
+            step = 0
+        elif kind in ("step", "resume"):
+            # A repeated step follows a resume, also where the event of the resume was lost.
+            if kind == "resume" or step <= last_step:
+                kept = step - (kind == "step")
+                superseded.update(at for at, earlier in enumerate(steps, start=1) if earlier > kept)
+            last_step = step
+        steps.append(0 if kind == "out_of_memory" else step)
     for number, line in enumerate(_whole_lines(path), start=1):
         if number not in superseded:
             yield _event(path, number, line)
@@ -209,33 +225,6 @@ def num_logged_steps(folder: Path, rank: int) -> int:
     """Return the number of different steps in the log of a rank, 0 without a log; errors are those of `read_events`."""
     steps = (event.get("step") for _, event in _heads(folder / events_file(rank)) if event["event"] == "step")
     return len({step for step in steps if type(step) in (int, float)})
-
-
-def _superseded(path: Path) -> set[int]:
-    """Return the numbers of the lines whose step or evaluation a later line repeats.
-
-    A first look at the file, so that no reader has to hold all events of a long run.
-    """
-    found: set[int] = set()
-    steps = array("q")  # of each line; 0 without one, and for those that are never repeated
-    evaluations: dict[tuple[str, str], int] = {}
-    last_step = 0
-    for number, event in _heads(path):
-        kind, step = event["event"], event.get("step")
-        if kind == "evaluation":
-            key = (str(step), str(event.get("split")))
-            found.update({evaluations[key]} if key in evaluations else ())
-            evaluations[key] = number
-        if type(step) is not int:
-            step = 0
-        elif kind in ("step", "resume"):
-            # A repeated step follows a resume, also where the event of the resume was lost.
-            if kind == "resume" or step <= last_step:
-                kept = step - (kind == "step")
-                found.update(at for at, earlier in enumerate(steps, start=1) if earlier > kept)
-            last_step = step
-        steps.append(0 if kind == "out_of_memory" else step)
-    return found
 
 
 def failure_of(folder: Path) -> str | None:

@@ -13,8 +13,7 @@ from paratune import records
 from paratune.errors import CheckpointError
 
 FILE = "certificate.json"
-SUFFIX = ".certificate"
-"""Suffix of the folder's name, after the name of the run."""
+SUFFIX = ".certificate"  # suffix of the folder's name, after the name of the run
 
 Status = Literal["holds", "differs", "cannot run"]
 
@@ -27,8 +26,7 @@ class Tolerance:
     losses: float
 
 
-BF16_ROUNDOFF = 2.0**-8
-"""Largest relative error of rounding to bf16, with significands of 8 bits, one of them hidden."""
+BF16_ROUNDOFF = 2.0**-8  # largest relative error of rounding to bf16, with significands of 8 bits, one of them hidden
 TOLERANCES = {
     "fp64": Tolerance(gradients=1e-9, losses=1e-9),
     "fp32": Tolerance(gradients=1e-3, losses=1e-4),
@@ -52,17 +50,14 @@ class TrainedTolerance:
     which differ by more than rounding: AdamW changes a weight by the sign of its first gradient, however small."""
     length: float
     """Relative difference of length in their own direction, where the rounding of many entries averages out."""
-    tensor: float
-    """Norm of the difference of one tensor's gradient, over its norm."""
-    losses: float
-    """Relative, of all steps."""
+    tensor: float  # norm of the difference of one tensor's gradient, over its norm
+    losses: float  # Relative, of all steps
 
 
-def _within(roundoff: float) -> TrainedTolerance:
-    return TrainedTolerance(16 * roundoff, 4 * roundoff, 32 * roundoff, 8 * roundoff)
-
-
-TRAINED_TOLERANCES = {"bf16": _within(2**-8), "fp16": _within(2**-11), "tf32": _within(2**-11), "fp32": _within(2**-17)}
+TRAINED_TOLERANCES = {
+    precision: TrainedTolerance(16 * roundoff, 4 * roundoff, 32 * roundoff, 8 * roundoff)
+    for precision, roundoff in {"bf16": 2**-8, "fp16": 2**-11, "tf32": 2**-11, "fp32": 2**-17}.items()
+}
 """Multiples of the unit roundoff, half the distance from 1 to the next number: 2^-8 with the 8 bits of bf16, 2^-11 with
 the 11 of fp16 and TF32. In fp32 it is 2^-24, times 128 for the order of its sums; the others sum in fp32 too.
 
@@ -76,13 +71,10 @@ SMALLEST_TENSOR = 0.01
 @dataclass(frozen=True)
 class Part:
     precision: str
-    rows: tuple[tuple[int, ...], ...]
-    """The samples of each step over all ranks, in ascending order."""
-    losses: tuple[float, ...]
-    """Of each step, over all ranks, as the norms, which are those before clipping."""
+    rows: tuple[tuple[int, ...], ...]  # the samples of each step over all ranks, in ascending order
+    losses: tuple[float, ...]  # of each step, over all ranks, as the norms, which are those before clipping
     grad_norms: tuple[float, ...]
-    weights: Mapping[str, str]
-    """SHA-256 of each tensor before the first step."""
+    weights: Mapping[str, str]  # SHA-256 of each tensor before the first step
     gradients: Mapping[str, Any]
     """Comparison with the reference: largest (relative difference), tensor, missing, unexpected."""
 
@@ -91,24 +83,20 @@ class Part:
 class StrategyDifference:
     """Differences of one strategy from the reference; None where they are unknown."""
 
-    strategy: str
-    """Name on the command line."""
+    strategy: str  # name on the command line
     kind: str
     options: Mapping[str, Any]
     world_size: int
     precision: str | None
     status: Status
     reason: str | None = None
-    same_samples: bool | None = None
-    """All steps together have the same samples."""
-    same_order: bool | None = None
-    """Each step has the same samples."""
+    same_samples: bool | None = None  # all steps together have the same samples
+    same_order: bool | None = None  # each step has the same samples
     same_weights: bool | None = None
     gradient_difference: float | None = None
     """Largest difference in a tensor over the largest entry of that tensor, of the first step."""
     gradient_tensor: str | None = None
-    loss_difference: float | None = None
-    """Largest relative difference over all steps."""
+    loss_difference: float | None = None  # largest relative difference over all steps
     norm_difference: float | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
@@ -172,6 +160,8 @@ def read_part(folder: Path, world_size: int) -> Part:
 def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[str, Any]:
     """Return precision, status, reason and differences of a strategy from the reference: fields of a finding.
 
+    Of a strategy that cannot run in the precision that trains, `gradient_difference` is the only difference, and None.
+
     Args:
         trained: The precision that trains, in which `part` ran: the differences of gradients are then those of
             `TrainedTolerance`.
@@ -182,12 +172,24 @@ def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[
     )
     loss = largest_difference(part.losses, reference.losses)
     norm = largest_difference(part.grad_norms, reference.grad_norms)
-    same, reasons = _same(reference, part)
+    rows = [sorted(row for step in run.rows for row in step) for run in (part, reference)]
+    same_samples, same_order = rows[0] == rows[1], part.rows == reference.rows
+    expected, weights = reference.weights, part.weights
+    other = [name for name in sorted({*expected, *weights}) if expected.get(name) != weights.get(name)]
+    missing, unexpected = gradients["missing"], gradients["unexpected"]
+    reasons = [
+        *([] if same_samples else ["it trains on other samples"]),
+        *(["a step has other samples"] if same_samples and not same_order else []),
+        *([f"it starts with other weights ({_some(other)})"] if other else []),
+        *([f"gradients of {_some(missing)} are missing"] if missing else []),
+        *([f"it has gradients of {_some(unexpected)}, which one process does not have"] if unexpected else []),
+    ]
     found: dict[str, Any]
     if trained is None:
         tolerance = TOLERANCES[precision]
         allowed_loss, allowed_norm = tolerance.losses, tolerance.losses
-        found = {**same, "gradient_difference": largest, "gradient_tensor": gradients["tensor"]}
+        found = {"same_samples": same_samples, "same_order": same_order, "same_weights": not other}
+        found |= {"gradient_difference": largest, "gradient_tensor": gradients["tensor"]}
         what = "gradients of the first step differ"
         reasons += _too_large(what, largest, tolerance.gradients, gradients["tensor"])
     else:
@@ -214,28 +216,6 @@ def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[
     }
 
 
-def _same(reference: Part, part: Part) -> tuple[dict[str, bool], list[str]]:
-    """Return what is the same in both, and a reason for everything that is not."""
-    rows = [sorted(row for step in run.rows for row in step) for run in (part, reference)]
-    same_samples, same_order = rows[0] == rows[1], part.rows == reference.rows
-    expected, weights = reference.weights, part.weights
-    other = [name for name in sorted({*expected, *weights}) if expected.get(name) != weights.get(name)]
-    missing, unexpected = part.gradients["missing"], part.gradients["unexpected"]
-    reasons = [
-        *([] if same_samples else ["it trains on other samples"]),
-        *(["a step has other samples"] if same_samples and not same_order else []),
-        *([f"it starts with other weights ({_some(other)})"] if other else []),
-        *([f"gradients of {_some(missing)} are missing"] if missing else []),
-        *([f"it has gradients of {_some(unexpected)}, which one process does not have"] if unexpected else []),
-    ]
-    return {"same_samples": same_samples, "same_order": same_order, "same_weights": not other}, reasons
-
-
-def cannot_train(precision: str, reason: str) -> dict[str, Any]:
-    """Return the result of `compare` for a strategy that cannot run in the precision that trains."""
-    return {"precision": precision, "status": "cannot run", "reason": reason, "gradient_difference": None}
-
-
 def with_trained(finding: StrategyDifference, trained: Mapping[str, Any]) -> StrategyDifference:
     """Return a finding with the differences in the precision that trains; the worse status counts."""
     status = max(finding.status, trained["status"], key=("holds", "cannot run", "differs").index)
@@ -245,16 +225,14 @@ def with_trained(finding: StrategyDifference, trained: Mapping[str, Any]) -> Str
 
 def largest_difference(values: Sequence[float | None], expected: Sequence[float | None]) -> float:
     """Return the largest |value - expected| / |expected| of pairs; infinite where one is not finite or is missing."""
-    if len(values) != len(expected):
-        return math.inf
-    return max((_difference(value, other) for value, other in zip(values, expected, strict=True)), default=0.0)
-
-
-def _difference(value: float | None, expected: float | None) -> float:
     # JSON has no NaN; it is null in the file.
-    if value is None or expected is None or not (math.isfinite(value) and math.isfinite(expected)):
+    if len(values) != len(expected) or not all(it is not None and math.isfinite(it) for it in (*values, *expected)):
         return math.inf
-    return abs(value - expected) / abs(expected) if expected else (0.0 if value == expected else math.inf)
+    largest = 0.0
+    for value, other in zip(values, expected, strict=True):
+        apart = abs(value - other)
+        largest = max(largest, apart / abs(other) if other else (math.inf if apart else 0.0))
+    return largest
 
 
 def _number(value: float | None) -> float:

@@ -8,8 +8,7 @@ from pydantic import BaseModel
 from paratune.config.metric_names import is_lower_better, metric_label
 from paratune.records.typed import checked
 
-CONSTANT: Final = "constant"
-"""Key of the comparison in `paratune.json`."""
+CONSTANT: Final = "constant"  # key of the comparison in `paratune.json`
 LABEL_DEVIATION: Final = "label_deviation"
 """Key in `paratune.json`: standard deviation of the training labels of scores; None for other tasks."""
 
@@ -17,8 +16,7 @@ LABEL_DEVIATION: Final = "label_deviation"
 class ConstantComparison(BaseModel, frozen=True):
     """A score of a model, and that of a constant answer on the same rows."""
 
-    predicts: str
-    """Usual name of the answer, such as majority class."""
+    predicts: str  # usual name of the answer, such as majority class
     split: str
     metric: str
     model: float

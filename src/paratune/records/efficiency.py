@@ -101,9 +101,20 @@ def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: st
         reason = f"only {len(samples)} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
     elif not samples:
         reason = why or f"no step was sampled after the warm-up; {advice}"
+    error: float | None = None
+    if value is not None:
+        # The jackknife: the ratio of means without each step. Source: Efron and Tibshirani, An Introduction to the
+        # Bootstrap, 1993, equation 11.5.
+        sums, pairs = (math.fsum(traces), math.fsum(norms)), zip(traces, norms, strict=True)
+        left = [_ratio(sums[0] - trace, sums[1] - norm) for trace, norm in pairs]
+        known = [value for value in left if value is not None]
+        if len(known) == len(left):
+            mean = math.fsum(known) / len(known)
+            share = (len(known) - 1) / len(known)
+            error = math.sqrt(share * math.fsum((value - mean) ** 2 for value in known))
     return {
         "value": value,
-        "standard_error": None if value is None else _jackknife(traces, norms),
+        "standard_error": error,
         "trace": trace,
         "squared_norm": squared_norm,
         "num_steps": len(samples),
@@ -116,18 +127,3 @@ def _ratio(trace: float | None, squared_norm: float | None) -> float | None:
     if trace is None or squared_norm is None or trace < 0 or squared_norm <= 0:
         return None
     return trace / squared_norm
-
-
-def _jackknife(traces: Sequence[float], norms: Sequence[float]) -> float | None:
-    """Return the standard error of the ratio of means by leaving out each step once; None where it is unknown.
-
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, equation 11.5.
-    """
-    count = len(traces)
-    sum_trace, sum_norm = math.fsum(traces), math.fsum(norms)
-    left = [_ratio(sum_trace - trace, sum_norm - norm) for trace, norm in zip(traces, norms, strict=True)]
-    known = [value for value in left if value is not None]
-    if count < 2 or len(known) < count:
-        return None
-    mean = math.fsum(known) / count
-    return math.sqrt((count - 1) / count * math.fsum((value - mean) ** 2 for value in known))

@@ -19,8 +19,7 @@ _REMEDY = "copy it again, train the run again with --overwrite, or leave it out"
 
 @dataclass(frozen=True)
 class RunRecord:
-    name: str
-    """Name in the report: the run id, with parent folders where two runs have the same id."""
+    name: str  # name in the report: the run id, with parent folders where two runs have the same id
     folder: Path
     run: RunFile
     summary: Summary = field(default_factory=Summary)

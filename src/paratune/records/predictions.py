@@ -22,8 +22,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 @dataclass(frozen=True)
 class NumberScale:
-    step: float | None = None
-    """Values are rounded to its multiples; None: no rounding."""
+    step: float | None = None  # values are rounded to its multiples; None: no rounding
     limits: tuple[float, float] | None = None
     """Lowest and highest value, multiples of `step` if it is set; None: no limits."""
 
@@ -77,11 +76,6 @@ def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray
     """Return which classes are predicted, (N, C) booleans: those with a probability of at least `threshold`."""
     is_predicted: np.ndarray[Any, Any] = probabilities(logits.astype(np.float64)) >= threshold
     return is_predicted
-
-
-def joined_names(sets: np.ndarray[Any, Any], names: list[str], separator: str) -> list[str]:
-    """Return the names of the classes of each row as one text; `sets` is (N, C) with 1 for each class of a row."""
-    return [separator.join(names[index] for index in np.flatnonzero(row)) for row in sets]
 
 
 def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -144,7 +138,16 @@ def write_table(path: Path, table: pa.Table) -> None:
     try:
         with replace_file(path) as temporary:
             if path.suffix == ".csv":
-                pyarrow.csv.write_csv(_flattened(table), temporary)
+                # Lists and structures as JSON text, because CSV has only text and numbers.
+                for number, field in enumerate(table.schema):
+                    if pa.types.is_nested(field.type):
+                        values = table.column(number).to_pylist()
+                        texts = [
+                            value if value is None else json.dumps(value, ensure_ascii=False, default=str)
+                            for value in values
+                        ]
+                        table = table.set_column(number, field.name, pa.array(texts, type=pa.string()))
+                pyarrow.csv.write_csv(table, temporary)
             elif path.suffix == ".parquet":
                 pyarrow.parquet.write_table(table, temporary)
             else:
@@ -153,13 +156,3 @@ def write_table(path: Path, table: pa.Table) -> None:
                         file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} could not be written: {error}", code="output.not_writable", path=path) from error
-
-
-def _flattened(table: pa.Table) -> pa.Table:
-    """Return the table with lists and structures as JSON text, because CSV has only text and numbers."""
-    for number, field in enumerate(table.schema):
-        if pa.types.is_nested(field.type):
-            values = table.column(number).to_pylist()
-            texts = [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values]
-            table = table.set_column(number, field.name, pa.array(texts, type=pa.string()))
-    return table

@@ -14,8 +14,7 @@ from paratune.base.units import format_number
 from paratune.config.metric_names import HEADLINES, METRICS
 
 Scores = Mapping[str, float | None]
-MAX_SCORES = 3
-"""Scores in a line; a record has all of them."""
+MAX_SCORES = 3  # scores in a line; a record has all of them
 
 
 def ordered_scores(scores: Scores, metric: str | None) -> dict[str, float | None]:
@@ -54,10 +53,8 @@ LABEL: Final = "label"
 LENGTH: Final = "length"
 BUILT_IN: Final = (LABEL, LENGTH)
 """Names of the task's label and of the number of tokens, also where a column of the data has such a name."""
-MAX_SLICES: Final = 50
-"""Maximum number of distinct values of a column."""
-MIN_ROWS: Final = 10
-"""Minimum number of rows for an interval."""
+MAX_SLICES: Final = 50  # maximum number of distinct values of a column
+MIN_ROWS: Final = 10  # minimum number of rows for an interval
 RECALL: Final = "recall"
 
 

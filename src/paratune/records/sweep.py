@@ -66,14 +66,11 @@ def measure_units(measure: str) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    values: Mapping[str, str]
-    """Name of its value on each of its axes, by the label of the axis."""
+    values: Mapping[str, str]  # name of its value on each of its axes, by the label of the axis
     measure: str
     value: float
-    unit: str
-    """As in the file; empty for a score between 0 and 1, and for a rate."""
-    where: str
-    """The table, figure or page of the publication; empty if unknown."""
+    unit: str  # as in the file; empty for a score between 0 and 1, and for a rate
+    where: str  # the table, figure or page of the publication; empty if unknown
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown measure, or a unit that does not belong to it."""
@@ -95,10 +92,8 @@ class PublishedClaim:
     kind: ClaimKind
     measure: str
     """Of `SYSTEM_MEASURES` for less and not_less, otherwise a metric."""
-    by: float
-    """The share for less and not_less; the margin for the others, in the unit of the metric."""
-    pairs: tuple[ComparedPair, ...]
-    """The claim is true if it is true for all pairs."""
+    by: float  # the share for less and not_less; the margin for the others, in the unit of the metric
+    pairs: tuple[ComparedPair, ...]  # the claim is true if it is true for all pairs
     where: str
 
     def __post_init__(self) -> None:
@@ -119,8 +114,7 @@ RUNS_FOLDER = "runs"
 LOGS_FOLDER = "logs"
 REPORT_FOLDER = "report"
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Allowed names of runs and of values: they become names of folders."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # allowed names of runs and of values: they become names of folders
 
 NOT_COMPARED = (
     *("run.name", "run.folder", "data.cache_dir", "data.figures", "measure.log_every", "measure.plan"),
@@ -128,20 +122,17 @@ NOT_COMPARED = (
 )
 """Options that do not make a run a different one: they change neither the training nor the measurements."""
 
-Configuration = tuple[str, ...]
-"""Values of a cell without its seed."""
+Configuration = tuple[str, ...]  # values of a cell without its seed
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
 """skipped: the cell cannot run here, for the reason in `reason`."""
-Kind = Literal["full", "probe"]
-"""probe: a few timed steps without scores."""
+Kind = Literal["full", "probe"]  # probe: a few timed steps without scores
 
 
 @dataclass(frozen=True)
 class Axis:
     key: str
     label: str
-    values: Mapping[str, str]
-    """Title of each value by its name in names of runs, in the order of the file."""
+    values: Mapping[str, str]  # title of each value by its name in names of runs, in the order of the file
     is_seed: bool = False
     """Whether it sets `run.seed` or `data.split.fold`: its values are repetitions, and no best one is selected."""
     is_column: bool = False
@@ -158,24 +149,19 @@ class Axis:
 @dataclass(frozen=True)
 class CellRecord:
     name: str
-    values: Mapping[str, str]
-    """Name of its value on each axis, by the label of the axis."""
+    values: Mapping[str, str]  # name of its value on each axis, by the label of the axis
     num_processes: int
     task: str
-    metric: str
-    """Selects the best run, on validation."""
+    metric: str  # selects the best run, on validation
     metrics: tuple[str, ...]
-    fingerprint: str
-    """SHA-256 of its configuration and number of processes."""
+    fingerprint: str  # SHA-256 of its configuration and number of processes
     state: State
     reason: str | None = None
     exit_code: int | None = None
-    attempts: tuple[Mapping[str, Any], ...] = ()
-    """All starts: began, ended, exit_code."""
+    attempts: tuple[Mapping[str, Any], ...] = ()  # all starts: began, ended, exit_code
     kind: Kind = "full"
     num_nodes: int | None = None
-    repeat: int = 1
-    """From 1; only the scores of the first one count."""
+    repeat: int = 1  # from 1; only the scores of the first one count
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Environment variables that the matrix sets; null unsets one."""
     teachers: tuple[str, ...] = ()
@@ -202,8 +188,7 @@ class Look:
     """Verdicts on the runs that were finished at that time: a test of which later ones have to be corrected."""
 
     time: str
-    finished: tuple[str, ...]
-    """Names of the finished runs that no earlier look had."""
+    finished: tuple[str, ...]  # names of the finished runs that no earlier look had
     num_planned: int | None = None
 
 
@@ -211,10 +196,8 @@ class Look:
 class Rounds:
     """How `paratune sweep --until` adds runs."""
 
-    until: str
-    """`decided`, `speed` or `quality`: the measures that have to be decided."""
-    num_planned: int
-    """Most runs of a configuration: its seeds times its repeats."""
+    until: str  # `decided`, `speed` or `quality`: the measures that have to be decided
+    num_planned: int  # most runs of a configuration: its seeds times its repeats
     ended: str | None = None
     """Why no round follows: `decided`, `planned` (all planned runs of the undecided ones were made), or `no_verdict`
     (runs failed, and there is nothing to compare); None while it runs."""
@@ -224,47 +207,32 @@ class Rounds:
 class SearchRecord:
     """The search of a matrix: how its trials were sampled, and what they are."""
 
-    method: str
-    """`random` or `bayesian`."""
+    method: str  # `random` or `bayesian`
     seed: int
-    num_trials: int
-    """Wanted trials; `trials` has fewer until the end of a Bayesian search."""
-    space: tuple[str, ...]
-    """Each option with its range, in words."""
-    trials: Mapping[str, Mapping[str, Any]]
-    """Settings by the name of the trial, in the order of the trials."""
-
-    def text(self) -> str:
-        return f"search: {self.num_trials} {self.method} trials, seed {self.seed}; {'; '.join(self.space)}"
+    num_trials: int  # wanted trials; `trials` has fewer until the end of a Bayesian search
+    space: tuple[str, ...]  # each option with its range, in words
+    trials: Mapping[str, Mapping[str, Any]]  # settings by the name of the trial, in the order of the trials
 
 
 @dataclass(frozen=True)
 class SweepRecord:
     name: str
     created: str
-    matrix: str
-    """The file, as the user named it."""
+    matrix: str  # the file, as the user named it
     command: tuple[str, ...]
     axes: tuple[Axis, ...]
-    select_per: tuple[str, ...]
-    """Labels of axes; a best cell is selected for each combination of their values."""
+    select_per: tuple[str, ...]  # labels of axes; a best cell is selected for each combination of their values
     cells: tuple[CellRecord, ...]
-    past: tuple[str, ...] = ()
-    """Runs in the folder from an earlier matrix that are not in this one."""
-    order: tuple[str, ...] = ()
-    """Names of the cells in the order in which they run; empty: the order of `cells`."""
-    price_per_device_hour: float | None = None
-    """Of the device of one process, in any currency."""
+    past: tuple[str, ...] = ()  # runs in the folder from an earlier matrix that are not in this one
+    order: tuple[str, ...] = ()  # names of the cells in the order in which they run; empty: the order of `cells`
+    price_per_device_hour: float | None = None  # of the device of one process, in any currency
     listed: tuple[str, ...] = ()
     """Names of the cells that other programs start one by one, from `--list` or `paratune launch`."""
     baseline: Mapping[str, str] = field(default_factory=dict)
     """Name of the value of the baseline runs, by label of the axis; empty: the first values."""
-    matrix_text: str | None = None
-    """Content of the matrix file at the last start, without secrets."""
-    directory: str | None = None
-    """Working directory of the command, for relative paths."""
-    version: str | None = None
-    """Of paratune, and `code` as in run.json."""
+    matrix_text: str | None = None  # content of the matrix file at the last start, without secrets
+    directory: str | None = None  # working directory of the command, for relative paths
+    version: str | None = None  # of paratune, and `code` as in run.json
     code: Mapping[str, Any] = field(default_factory=dict)
     published: Published | None = None
     groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -274,8 +242,7 @@ class SweepRecord:
     """Of `--until`; None where all runs are made."""
     search: SearchRecord | None = None
     compress: tuple[str, ...] = ()
-    notes: str | None = None
-    """The text of the file `notes`, without secrets."""
+    notes: str | None = None  # the text of the file `notes`, without secrets
 
     def cell(self, name: str) -> CellRecord:
         return next(cell for cell in self.cells if cell.name == name)

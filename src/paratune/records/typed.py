@@ -43,8 +43,7 @@ def _without_null(value: Any) -> Any:
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
-Scores = Annotated[dict[str, Numbers], BeforeValidator(_without_null)]
-"""Scores by split and metric."""
+Scores = Annotated[dict[str, Numbers], BeforeValidator(_without_null)]  # scores by split and metric
 
 
 class RecordPart(BaseModel):
@@ -74,16 +73,14 @@ class BatchSizes(RecordPart):
     micro_batch_size: Number = None
     grad_accum_steps: Number = None
     layout: str | None = None
-    changes: list[dict[str, Any]] = []
-    """Sizes after the memory ran out."""
+    changes: list[dict[str, Any]] = []  # sizes after the memory ran out
 
 
 class TaskFacts(RecordPart):
     kind: str | None = None
     glue: str | None = None
     labels: list[Any] | None = None
-    metrics: list[str] = []
-    """Headline metrics, the most important one first."""
+    metrics: list[str] = []  # headline metrics, the most important one first
 
 
 class RecordedData(RecordPart):
@@ -124,14 +121,12 @@ class RunFile(RecordPart):
     kind: str | None = None
     config: dict[str, Any] = {}
     config_origin: dict[str, Any] = {}
-    hardware: list[dict[str, Any]] = []
-    """Facts of each node."""
+    hardware: list[dict[str, Any]] = []  # facts of each node
     versions: dict[str, Any] = {}
     code: dict[str, Any] = {}
     command: list[str] = []
     directory: str | None = None
-    job: dict[str, Any] = {}
-    """Of Slurm."""
+    job: dict[str, Any] = {}  # of Slurm
     world_size: Number = None
     device: str | None = None
     num_threads: Number = None
@@ -144,17 +139,13 @@ class RunFile(RecordPart):
     task: TaskFacts = TaskFacts()
     own_code: dict[str, Any] = {}
     teachers: list[dict[str, Any]] = []
-    grades: list[Any] | None = None
-    """Scores that essays may get."""
+    grades: list[Any] | None = None  # scores that essays may get
     data: dict[str, RecordedData | None] = {}
     model: RecordedModel = RecordedModel()
     plan: StepPlan = StepPlan()
-    sessions: list[dict[str, Any]] = []
-    """What each session of a resumed run sets anew."""
-    began: str | None = None
-    """Of a session."""
-    step: Number = None
-    """Of a session: the last step before it."""
+    sessions: list[dict[str, Any]] = []  # what each session of a resumed run sets anew
+    began: str | None = None  # of a session
+    step: Number = None  # of a session: the last step before it
 
 
 class Times(RecordPart):
@@ -162,8 +153,7 @@ class Times(RecordPart):
     tokenize_s: Number = None
     evaluate_s: Number = None
     checkpoint_s: Number = None
-    train_s: Number = None
-    """All steps, of the slowest rank."""
+    train_s: Number = None  # all steps, of the slowest rank
     total_s: Number = None
 
 
@@ -216,8 +206,7 @@ class RankFacts(RecordPart):
 
 
 class RecordedMemory(RecordPart):
-    kind: str | None = None
-    """rss or cuda_allocated."""
+    kind: str | None = None  # rss or cuda_allocated
     largest_bytes: Number = None
     sum_bytes: Number = None
 
@@ -297,8 +286,7 @@ class Fitted(RecordPart):
     estimator: str | None = None
     num_features: Number = None
     c: Number = None
-    chosen_by: dict[str, str | None] = {}
-    """Split and metric."""
+    chosen_by: dict[str, str | None] = {}  # split and metric
     candidates: list[dict[str, Any]] = []
 
 
@@ -312,12 +300,10 @@ class Slice(TypedDict):
     value: str
     detail: str | None
     num_rows: int
-    scores: dict[str, SliceScore]
-    """By metric."""
+    scores: dict[str, SliceScore]  # by metric
 
 
-Slices = dict[str, dict[str, list[Slice]]]
-"""The slices of a summary, by split and column."""
+Slices = dict[str, dict[str, list[Slice]]]  # the slices of a summary, by split and column
 
 
 class Summary(RecordPart):

@@ -98,7 +98,9 @@ def _subject(report: SweepReport) -> str:
         else f"{axis.label} ({', '.join(axis.values.values())})"
         for axis in report.record.axes
     )
-    found = f" S{search.text()[1:]}." if search else ""
+    found = ""
+    if search:
+        found = f" Search: {search.num_trials} {search.method} trials, seed {search.seed}; {'; '.join(search.space)}."
     num_past = len(report.record.past)
     past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
     skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""

@@ -35,7 +35,6 @@ from paratune.models.objectives import OBJECTIVES, Objective, classification, ow
 from paratune.models.task_model import TaskModel, freeze_output_bias, set_output_bias
 from paratune.records.predictions import (
     NumberScale,
-    joined_names,
     ordinal_columns,
     predicted_ranks,
     predicted_sets,
@@ -186,7 +185,7 @@ class MultiLabelRecipe(SequenceRecipe):
         return dict(zip(names, [texts, *probabilities(outputs).T], strict=True))
 
     def label_column(self, labels: Outputs) -> Any:
-        return joined_names(labels, self.names, self._task.separator)
+        return [self._task.separator.join(self.names[at] for at in np.flatnonzero(row)) for row in labels]
 
 
 class OrdinalRecipe(SequenceRecipe):

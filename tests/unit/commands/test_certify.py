@@ -17,7 +17,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import DDPOptions
 from paratune.errors import ConfigError
-from paratune.records.certificate import TRAINED_TOLERANCES, Part, cannot_train
+from paratune.records.certificate import TRAINED_TOLERANCES, Part
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_strategy_also_runs_in_the_training_precision(
 
     def noted(self: Any, entry: Any, folder: str) -> dict[str, Any]:
         calls.append(folder)
-        return {**cannot_train("bf16", "it is too long"), "status": "differs"}
+        return {"precision": "bf16", "reason": "it is too long", "gradient_difference": None, "status": "differs"}
 
     monkeypatch.setattr(certify_trial, "_run", run)
     monkeypatch.setattr(certify_trial.certificate, "compare", lambda *_: {"precision": exact, "status": status})

@@ -13,7 +13,6 @@ from paratune.records.certificate import (
     TRAINED_TOLERANCES,
     Part,
     StrategyDifference,
-    cannot_train,
     cells,
     compare,
     largest_difference,
@@ -136,7 +135,7 @@ def test_fp16_and_tf32_have_an_eighth_of_the_tolerance_of_bf16():
 
 def test_the_worse_of_both_precisions_decides():
     exact = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
-    cannot = cannot_train("bf16", "no")
+    cannot = {"precision": "bf16", "status": "cannot run", "reason": "no", "gradient_difference": None}
     holds = {**cannot, "status": "holds", "reason": None, "gradient_difference": 3e-3}
     differs = {**cannot, "status": "differs", "reason": "it is too long"}
     assert with_trained(exact, holds).status == "holds"
