@@ -48,8 +48,7 @@ class TrainedTolerance:
     gradients: float
     """Norm of the difference of all gradients of the first step, over their norm; also for the norms of all steps,
     which differ by more than rounding: AdamW changes a weight by the sign of its first gradient, however small."""
-    length: float
-    """Relative difference of length in their own direction, where the rounding of many entries averages out."""
+    length: float  # relative, in their own direction, where the rounding of many entries averages out
     tensor: float  # norm of the difference of one tensor's gradient, over its norm
     losses: float  # Relative, of all steps
 
@@ -64,8 +63,7 @@ the 11 of fp16 and TF32. In fp32 it is 2^-24, times 128 for the order of its sum
 Measured on nine encoders of 2 to 24 layers in bf16: at most 2.5, 0.6, 5.4 and 0.4 times the unit roundoff
 (docs/explanation/strategies.md#in-the-precision-that-trains).
 """
-SMALLEST_TENSOR = 0.01
-"""The difference of a tensor is divided by its norm, or by this share of the norm of all gradients if larger."""
+SMALLEST_TENSOR = 0.01  # of all gradients: the least norm by which the difference of a tensor is divided
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,7 @@ class Part:
     losses: tuple[float, ...]  # of each step, over all ranks, as the norms, which are those before clipping
     grad_norms: tuple[float, ...]
     weights: Mapping[str, str]  # SHA-256 of each tensor before the first step
-    gradients: Mapping[str, Any]
-    """Comparison with the reference: largest (relative difference), tensor, missing, unexpected."""
+    gradients: Mapping[str, Any]  # from the reference: largest (relative), tensor, missing, unexpected
 
 
 @dataclass(frozen=True)
@@ -93,15 +90,13 @@ class StrategyDifference:
     same_samples: bool | None = None  # all steps together have the same samples
     same_order: bool | None = None  # each step has the same samples
     same_weights: bool | None = None
-    gradient_difference: float | None = None
-    """Largest difference in a tensor over the largest entry of that tensor, of the first step."""
+    gradient_difference: float | None = None  # largest in a tensor over its largest entry, first step
     gradient_tensor: str | None = None
     loss_difference: float | None = None  # largest relative difference over all steps
     norm_difference: float | None = None
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
-    trained: Mapping[str, Any] | None = None
-    """The result of `compare` in the precision that trains; None where that is `precision`."""
+    trained: Mapping[str, Any] | None = None  # of `compare` in the precision that trains, if another one
 
 
 COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "losses", "trained", "verdict")

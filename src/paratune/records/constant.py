@@ -9,8 +9,7 @@ from paratune.config.metric_names import is_lower_better, metric_label
 from paratune.records.typed import checked
 
 CONSTANT: Final = "constant"  # key of the comparison in `paratune.json`
-LABEL_DEVIATION: Final = "label_deviation"
-"""Key in `paratune.json`: standard deviation of the training labels of scores; None for other tasks."""
+LABEL_DEVIATION: Final = "label_deviation"  # key: standard deviation of training labels that are numbers
 
 
 class ConstantComparison(BaseModel, frozen=True):

@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
-MIN_SAMPLES = 20
-"""Sampled steps below which a noise scale is unknown: with 5 to 10 it was 14 to 345 in runs of one experiment."""
+MIN_SAMPLES = 20  # sampled steps, below which it is unknown: with 5 to 10 it was 14 to 345 in runs of one experiment
 
-NoiseKind = Literal["plain", "preconditioned"]
-"""The noise scale of gradients, or of gradients that are divided as AdamW divides them."""
+NoiseKind = Literal["plain", "preconditioned"]  # of gradients, or of those divided as AdamW divides them
 NOISE_KINDS: tuple[NoiseKind, ...] = ("plain", "preconditioned")
 
 

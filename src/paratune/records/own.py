@@ -26,10 +26,8 @@ from paratune.records import RUN_FILE, file_sha256, finite, read_json, read_run
 
 log = logging.getLogger(__name__)
 SIGNATURE: Final = "signature"
-TASK_FILE: Final = "paratune.json"
-"""File in a model folder with task, columns, token limit and files, for `evaluate` and `predict`."""
-_SIGNED_OF_RUN = ("config", "config_file")
-"""What decides which code a run names, and in which folder Python looks for it."""
+TASK_FILE: Final = "paratune.json"  # in a model folder: task, columns, token limit and files
+_SIGNED_OF_RUN = ("config", "config_file")  # which code a run names, and where Python looks for it
 _KEY_BYTES = 32
 _warned: set[str] = set()
 

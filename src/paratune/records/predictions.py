@@ -15,16 +15,14 @@ from paratune.base.atomic import replace_file
 from paratune.errors import DataError
 from paratune.records import predictions_file
 
-CLUSTER = "cluster"
-"""Column with the number of the cluster of a row: rows that belong together, such as questions about one passage."""
+CLUSTER = "cluster"  # column with a number for rows that belong together, such as questions about one passage
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
 class NumberScale:
     step: float | None = None  # values are rounded to its multiples; None: no rounding
-    limits: tuple[float, float] | None = None
-    """Lowest and highest value, multiples of `step` if it is set; None: no limits."""
+    limits: tuple[float, float] | None = None  # multiples of `step` if it is set; None: no limits
 
     def reported(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the reported numbers, float64: clipped to the limits, then rounded to the nearest step, ties up."""

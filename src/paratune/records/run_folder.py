@@ -28,8 +28,7 @@ Mode = Literal["new", "resume", "overwrite"]
 IN_USE: Final = "is in use: another process trains in it; change run.name"
 LOCK_FILE = ".lock"
 SLURM_FOLDER = "slurm"  # folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs
-LOOK_S = 0.5
-"""Seconds for which `take_folder` tries again, because `is_in_use` in another process locks the folder for a moment."""
+LOOK_S = 0.5  # `take_folder` tries again so long: `is_in_use` in another process locks the folder for a moment
 FREE_TO_CHANGE = (
     *("run.folder", "run.name", "run.hang_timeout_s", "strategy", "device", "precision", "measure", "trackers"),
     *("checkpoint", "data.cache_dir", "data.figures", "data.num_workers", "data.prefetch_factor"),

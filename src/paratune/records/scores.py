@@ -51,8 +51,7 @@ def evaluation_text(
 
 LABEL: Final = "label"
 LENGTH: Final = "length"
-BUILT_IN: Final = (LABEL, LENGTH)
-"""Names of the task's label and of the number of tokens, also where a column of the data has such a name."""
+BUILT_IN: Final = (LABEL, LENGTH)  # the task's label and the number of tokens, also where a column has such a name
 MAX_SLICES: Final = 50  # maximum number of distinct values of a column
 MIN_ROWS: Final = 10  # minimum number of rows for an interval
 RECALL: Final = "recall"
@@ -98,15 +97,13 @@ def notes(kind: str, columns: Collection[str], *, are_single: bool = True, are_m
         yield "By label, correlations, R² and quadratic kappa are n/a: the label is the same in all rows of a slice."
 
 
-MAX_DENSE_CLASSES = 200
-"""Matrices of more classes are recorded as lists of their counts above zero, at most one for each row of the split."""
+MAX_DENSE_CLASSES = 200  # matrices of more classes are recorded as lists of their counts above zero
 
 
 @dataclass(frozen=True)
 class Confusion:
     num_classes: int
-    counts: Mapping[tuple[int, int], int]
-    """Rows by the ids of the true and the predicted class; pairs without a row are absent."""
+    counts: Mapping[tuple[int, int], int]  # rows by true and predicted class id; pairs without a row are absent
 
     @cached_property
     def row_sums(self) -> dict[int, int]:

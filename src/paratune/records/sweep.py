@@ -48,8 +48,7 @@ SYSTEM_MEASURES: dict[str, tuple[str, Mapping[str, float]]] = {
     "utilisation": ("utilisation", _SHARE),
 }
 """Measures of a run other than scores: title, and units with their size in s, bytes or 1."""
-NOT_ALLOCATED = ("context", "fragmentation", "nccl")
-"""Terms of a planned peak that `torch.cuda.max_memory_allocated` does not count."""
+NOT_ALLOCATED = ("context", "fragmentation", "nccl")  # planned, and not in `torch.cuda.max_memory_allocated`
 METRIC_NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
@@ -133,10 +132,8 @@ class Axis:
     key: str
     label: str
     values: Mapping[str, str]  # title of each value by its name in names of runs, in the order of the file
-    is_seed: bool = False
-    """Whether it sets `run.seed` or `data.split.fold`: its values are repetitions, and no best one is selected."""
-    is_column: bool = False
-    """Whether it changes task or data, so that its values are columns of the table of selected runs."""
+    is_seed: bool = False  # its values are repetitions, `run.seed` or `data.split.fold`: no best one is selected
+    is_column: bool = False  # it changes task or data: columns of the table of selected runs
     keys: tuple[str, ...] = ()
     """Dotted keys in which its values differ, also `nproc`, `probe` and `env.NAME`; those that its only value sets."""
 
@@ -162,11 +159,9 @@ class CellRecord:
     kind: Kind = "full"
     num_nodes: int | None = None
     repeat: int = 1  # from 1; only the scores of the first one count
-    environment: Mapping[str, str | None] = field(default_factory=dict)
-    """Environment variables that the matrix sets; null unsets one."""
+    environment: Mapping[str, str | None] = field(default_factory=dict)  # that the matrix sets; null unsets
     teachers: tuple[str, ...] = ()
-    is_needed: bool = True
-    """False where `paratune sweep --until` skipped it because the runs before decided its verdict."""
+    is_needed: bool = True  # False: `sweep --until` skipped it, because its verdict was decided before
 
     @property
     def took_s(self) -> float | None:
@@ -226,8 +221,7 @@ class SweepRecord:
     past: tuple[str, ...] = ()  # runs in the folder from an earlier matrix that are not in this one
     order: tuple[str, ...] = ()  # names of the cells in the order in which they run; empty: the order of `cells`
     price_per_device_hour: float | None = None  # of the device of one process, in any currency
-    listed: tuple[str, ...] = ()
-    """Names of the cells that other programs start one by one, from `--list` or `paratune launch`."""
+    listed: tuple[str, ...] = ()  # cells that other programs start, from `--list` or `paratune launch`
     baseline: Mapping[str, str] = field(default_factory=dict)
     """Name of the value of the baseline runs, by label of the axis; empty: the first values."""
     matrix_text: str | None = None  # content of the matrix file at the last start, without secrets
@@ -238,8 +232,7 @@ class SweepRecord:
     groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Names of the values in each group of the table of selected runs, by label of the axis and heading."""
     looks: tuple[Look, ...] = ()
-    rounds: Rounds | None = None
-    """Of `--until`; None where all runs are made."""
+    rounds: Rounds | None = None  # of `--until`; None where all runs are made
     search: SearchRecord | None = None
     compress: tuple[str, ...] = ()
     notes: str | None = None  # the text of the file `notes`, without secrets
@@ -320,10 +313,7 @@ def compared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_fingerprint(
-    values: Mapping[str, Any],
-    num_processes: int,
-    environment: Mapping[str, str | None],
-    num_nodes: int | None = None,
+    values: Mapping[str, Any], num_processes: int, environment: Mapping[str, str | None], num_nodes: int | None = None
 ) -> str:
     """Return the SHA-256 of all settings that make a cell a different run when they change."""
     parts: list[Any] = [num_processes, dict(sorted(compared_settings(values).items()))]

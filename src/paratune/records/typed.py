@@ -10,15 +10,7 @@ import math
 from functools import cache
 from typing import Annotated, Any, ClassVar, NotRequired
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic_core.core_schema import ValidationInfo
 from typing_extensions import TypedDict  # that of typing only from Python 3.12 on
 

@@ -28,8 +28,7 @@ MOST_SHARE = 0.25  # of the degrees of freedom: the most covariates that are use
 MOST_POWERS, LEAST_FREEDOM = 3, 2
 """Powers of the place in time where the order is confounded, as far as they leave these degrees of freedom. A drift in
 the form of a u needs the second, one that rises and falls the third: benchmarks/verdicts_202611.md, section Speed."""
-LEAST_OVERLAP = 0.05
-"""Share of the shorter of two runs: times of a run have whole seconds, and a run may begin while another one ends."""
+LEAST_OVERLAP = 0.05  # of the shorter of two runs: times have whole seconds, and a run may begin while another ends
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from paratune.verdicts.scoring import CannotTell, PredictionRows, read_rows, sco
 
 Scores = Mapping[Hashable, float]  # the score of each seed
 Seeds = Sequence[Sequence[RunRecord]]
-Cache = dict[tuple[str, str], tuple[PredictionRows, JackknifeScore]]
-"""By the run whose rows are the reference, and run: several comparisons need the baseline's file."""
+Cache = dict[tuple[str, str], tuple[PredictionRows, JackknifeScore]]  # by the names of reference and run
 _NOT_BY_CHANCE = 3  # seeds without a change that show equality: on 50 rows two have none by chance 7% of the time, 3 2%
 SMALLEST_SHARE = 0.001
 """Of the F distribution: a pair whose differences vary less than this quantile keeps its own variance. Two ways to
