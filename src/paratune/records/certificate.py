@@ -221,13 +221,15 @@ def with_trained(finding: StrategyDifference, trained: Mapping[str, Any]) -> Str
 def largest_difference(values: Sequence[float | None], expected: Sequence[float | None]) -> float:
     """Return the largest |value - expected| / |expected| of pairs; infinite where one is not finite or is missing."""
     # JSON has no NaN; it is null in the file.
-    if len(values) != len(expected) or not all(it is not None and math.isfinite(it) for it in (*values, *expected)):
+    known = [
+        (value, other)
+        for value, other in zip(values, expected, strict=False)
+        if value is not None and other is not None and math.isfinite(value) and math.isfinite(other)
+    ]
+    if len(known) < max(len(values), len(expected)):
         return math.inf
-    largest = 0.0
-    for value, other in zip(values, expected, strict=True):
-        apart = abs(value - other)
-        largest = max(largest, apart / abs(other) if other else (math.inf if apart else 0.0))
-    return largest
+    apart = (abs(value - other) / abs(other) if other else (math.inf if value else 0.0) for value, other in known)
+    return max(apart, default=0.0)
 
 
 def _number(value: float | None) -> float:

@@ -343,9 +343,7 @@ REQUIRED |= {f"summary of {kind}": _OF_STEPS for kind in ("full", "probe", "trai
 """Dotted keys that a file has in every run; the summary of a run with optimizer steps has more of them."""
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapter = cache(TypeAdapter)
 
 
 def checked(kind: Any, record: Any, place: object, remedy: str) -> Any:

@@ -2,12 +2,14 @@
 
 Four functions lead from two lists of numbers, such as the accuracy of each seed of two configurations, to a verdict:
 
-1. `estimate.unpaired` takes the difference of their means, and the variance of each mean.
-2. `estimate.Estimate.parts` gives each variance its degrees of freedom (Welch and Satterthwaite).
-3. `estimate.Estimate.tail` is the t test: how probable such a difference is without a change (`p_different`), or with
-   one as large as the margin (`p_equal`).
-4. `finding.decide` corrects both p-values for repeated looks and for the number of configurations, and returns
-   "different", "equal" or "cannot tell"; `finding.plan` then tells how many more runs would decide it.
+1. `estimate.unpaired` takes the difference of their means, and the sample variance of each (`Side`).
+2. `estimate.Estimate.parts` makes them the variance of the difference, with degrees of freedom (Welch, Satterthwaite).
+3. `estimate.Estimate.tail` is the t test: how probable a difference at this distance is. `p_different` measures the
+   distance from "no change", `p_equal` that from the margin; `interval` is the same test the other way round.
+4. `finding.decide` corrects both p-values for repeated looks (at the first one they are divided by 0.7) and for the
+   number of configurations, compares them with 5%, and returns "equal", "different" or "cannot tell".
+
+`finding.plan` then tells how many more runs would decide it.
 
 Around them, `judge.judge` asks this of the speed and of each score. `scores` takes seeds in pairs and adds the variance
 over samples (`scoring`, `jackknife`); `speeds` takes logarithms of rates, pools variances, adjusts for the order of the

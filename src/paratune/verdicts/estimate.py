@@ -31,7 +31,8 @@ Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -> "Estimate":
     """Return the mean of `second` less that of `first`, the baseline, for runs without partners; at least 2 a side."""
     (a, a_square), (b, b_square) = moments(first), moments(second)
-    return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
+    sides = Side(a_square, len(first), len(first) - 1), Side(b_square, len(second), len(second) - 1)
+    return Estimate(b - a, sides, 0.0, 0, scope)
 
 
 def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
@@ -51,8 +52,8 @@ class Side:
 
     mean_square: float  # sample variance over runs, or over the differences of pairs, with n - 1
     num_runs: int  # at least 2
-    pooled_freedom: float = 0  # of a variance that is pooled over several configurations; 0 for one of these runs alone
-    own_freedom: float | None = None  # of a variance of these runs, where a regression takes a part of n - 1
+    freedom: float  # degrees of freedom of `mean_square`: n - 1, less what a regression takes, or pooled ones
+    is_pooled: bool = False  # whether `mean_square` is pooled over several configurations
     if_equal: float = 0.0
     """Variance of a run if all are equal: the part of a score's variance that the answers of a run do not share. On few
     samples the scores of two seeds can be equal by chance; that does not show that seeds do not matter."""
@@ -61,11 +62,6 @@ class Side:
     def variance(self) -> float:
         """Variance of the mean."""
         return (self.mean_square or self.if_equal) / self.num_runs
-
-    @property
-    def degrees_of_freedom(self) -> float:
-        """Degrees of freedom of `mean_square`."""
-        return self.pooled_freedom or (self.num_runs - 1 if self.own_freedom is None else self.own_freedom)
 
 
 @dataclass(frozen=True)
@@ -98,12 +94,12 @@ class Estimate:
         variances = [side.variance for side in self.sides]
         freedom = math.inf
         if any(variances) and self.has_common_variance:
-            freedom = self.sides[0].pooled_freedom
+            freedom = self.sides[0].freedom
         elif any(variances):
             # (n - 1) / (n + 1) of each side
-            factors = [side.degrees_of_freedom / (side.degrees_of_freedom + 2) for side in self.sides]
+            factors = [side.freedom / (side.freedom + 2) for side in self.sides]
             counted = [value * (min(factors) / factor) ** 3 for value, factor in zip(variances, factors, strict=True)]
-            below = sum(value**2 / side.degrees_of_freedom for value, side in zip(counted, self.sides, strict=True))
+            below = sum(value**2 / side.freedom for value, side in zip(counted, self.sides, strict=True))
             freedom = sum(counted) ** 2 / below
         of_samples, of_order = (self.shared, self.num_samples - 1), (self.drift, self.drift_freedom)
         return [part for part in ((sum(variances), freedom), of_samples, of_order) if part[0] > 0]
@@ -175,7 +171,7 @@ class Estimate:
     @property
     def has_common_variance(self) -> bool:
         """Whether all sides have the variance that is pooled over the configurations of a family."""
-        return bool(self.sides) and all(side.pooled_freedom for side in self.sides)
+        return bool(self.sides) and all(side.is_pooled for side in self.sides)
 
     @property
     def num_scored(self) -> int:
@@ -196,8 +192,8 @@ class Estimate:
         more = (sum(counts) - now) / (2 if self.is_paired else 1) if self.has_common_variance else 0
         sides = []
         for side, count in zip(self.sides, counts, strict=True):
-            own = None if side.own_freedom is None else side.own_freedom + count - side.num_runs
-            sides.append(replace(side, num_runs=count, pooled_freedom=side.pooled_freedom + more, own_freedom=own))
+            freedom = side.freedom + (more if side.is_pooled else count - side.num_runs)
+            sides.append(replace(side, num_runs=count, freedom=freedom))
         drift = self.drift * now / sum(counts) if self.drift else 0.0
         return replace(self, sides=tuple(sides), drift=drift, drift_freedom=self.drift_freedom + sum(counts) - now)
 
@@ -210,20 +206,20 @@ def common_sides(sides: Sequence[Side]) -> list[Side]:
     """
 
     def pooled(places: Sequence[int]) -> tuple[float, float]:
-        freedom = sum(sides[place].degrees_of_freedom for place in places)
-        return sum(sides[place].mean_square * sides[place].degrees_of_freedom for place in places) / freedom, freedom
+        freedom = sum(sides[place].freedom for place in places)
+        return sum(sides[place].mean_square * sides[place].freedom for place in places) / freedom, freedom
 
     alike = list(range(len(sides)))
     while len(alike) > 2:
         largest = max(alike, key=lambda place: sides[place].mean_square)
         rest, freedom = pooled([place for place in alike if place != largest])
         chance = CHANCE / len(alike) if largest else CHANCE
-        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, 1 - chance)
+        limit = special.fdtri(sides[largest].freedom, freedom, 1 - chance)
         if sides[largest].mean_square <= limit * rest:
             break
         alike.remove(largest)
     square, freedom = pooled(alike)
-    common = [replace(side, mean_square=square, pooled_freedom=freedom) for side in sides]
+    common = [replace(side, mean_square=square, freedom=freedom, is_pooled=True) for side in sides]
     return [common[place] if place in alike else side for place, side in enumerate(sides)]
 
 

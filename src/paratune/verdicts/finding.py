@@ -158,12 +158,12 @@ def decide(
         equal.append(sequential_p(estimate.p_equal(-limit, limit), looks[place]))
     # Those with one variance are compared with the baseline by Dunnett's test. What samples and the order of runs add
     # to it is as if it were independent: then the correction is larger.
-    common = max((estimate.sides[0].pooled_freedom for _, estimate in tests), default=0)
+    common = max((one.sides[0].freedom for _, one in tests if one.sides[0].is_pooled), default=0)
     shares: list[float | None] = []
     freedoms = []
     for _, estimate in tests:
         of_runs = sum(side.variance for side in estimate.sides)
-        is_pooled = common and of_runs and all(side.pooled_freedom == common for side in estimate.sides)
+        is_pooled = of_runs and all(side.is_pooled and side.freedom == common for side in estimate.sides)
         shares.append(estimate.sides[0].variance / estimate.variance if is_pooled else None)
         freedoms += [common * (estimate.variance / of_runs) ** 2] if is_pooled else []
     dunnetts = dunnett(different, shares, max(freedoms, default=math.inf))
@@ -239,7 +239,7 @@ def plan(
 
 def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
     """Return the runs with which a test decides, for variances of runs at both ends of their interval."""
-    freedom = min(side.degrees_of_freedom for side in estimate.sides)
+    freedom = min(side.freedom for side in estimate.sides)
     least = min(side.num_runs for side in estimate.sides) + 1
 
     def first(share: float) -> int | None:

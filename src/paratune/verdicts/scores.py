@@ -139,7 +139,7 @@ def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bo
         return unpaired(first, second, scope="seeds")
     differences = [b - a for a, b in zip(first, second, strict=True)]
     mean, square = moments(differences, scale=max(map(abs, (*first, *second))))
-    side = Side(square / 2, len(differences), pooled_freedom=len(differences) - 1)
+    side = Side(square / 2, len(differences), len(differences) - 1, is_pooled=True)
     return Estimate(mean, (side, side), 0.0, 0, "seeds", is_paired=True)
 
 
@@ -182,22 +182,19 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
         places = [place for place, one in enumerate(estimates) if one.sides and one.is_paired == is_paired]
         if len(places) < 2:
             continue
-        family = [estimates[place] for place in places]
         if is_paired:
-            first, *rest = _residuals([base, *(others[place] for place in places)])
-            for at, (one, second) in enumerate(zip(family, rest, strict=True)):
-                pairs = zip(one.sides, (first, second), strict=True)
-                sides = [replace(side, num_runs=own.num_runs, if_equal=own.if_equal) for own, side in pairs]
-                family[at] = replace(one, sides=tuple(sides))
-        first, *rest = common_sides([family[0].sides[0], *(one.sides[1] for one in family)])
-        for place, one, second in zip(places, family, rest, strict=True):
-            pairs = zip(one.sides, (first, second), strict=True)
-            sides = [replace(own, mean_square=it.mean_square, pooled_freedom=it.pooled_freedom) for own, it in pairs]
-            one, own, common = replace(one, sides=tuple(sides)), estimates[place].sides[0], sides[0]
+            alone = _residuals([base, *(others[place] for place in places)])
+        else:
+            alone = [estimates[places[0]].sides[0], *(estimates[place].sides[1] for place in places)]
+        first, *rest = common_sides(alone)
+        for place, second in zip(places, rest, strict=True):
+            pairs = [*zip(estimates[place].sides, (first, second), strict=True)]
+            sides = [replace(side, num_runs=own.num_runs, if_equal=own.if_equal) for own, side in pairs]
+            one, own, common = replace(estimates[place], sides=tuple(sides)), pairs[0][0], sides[0]
             # The differences of a pair may vary far less than two configurations of the family do.
             is_closer = False
             if is_paired and one.has_common_variance:
-                quantile = special.fdtri(own.pooled_freedom, common.pooled_freedom, SMALLEST_SHARE)
+                quantile = special.fdtri(own.freedom, common.freedom, SMALLEST_SHARE)
                 is_closer = own.variance < quantile * common.variance
             pooled[place] = estimates[place] if is_closer else one
     return pooled
@@ -216,7 +213,7 @@ def _residuals(scores: Sequence[Scores]) -> list[Side]:
     for at, each in enumerate(scores):
         freedom = float(free[of == at].sum())
         square = float(squares[of == at].sum()) / freedom
-        sides.append(Side(square if square > least else 0.0, len(each), own_freedom=freedom))
+        sides.append(Side(square if square > least else 0.0, len(each), freedom))
     return sides
 
 

@@ -132,14 +132,21 @@ def _ids(run: RunRecord, names: Sequence[str], column: str) -> Ints:
 
 
 def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+    """Return a score of classes, which may have an order: ids are ranks then."""
     labels, num_classes = _ids(run, rows.texts("label"), "label"), len(run.labels)
     if metric in classification.OF_RANKING:  # a score of the order of samples by the probability of each class
         shares_NC = np.stack([rows.numbers(f"score_{number}") for number in range(num_classes)], axis=1)
         odds_NC, ranked = classification.odds(shares_NC), classification.ranked_classes(num_classes)
         return mean_over_classes(metric, [labels == number for number in ranked], [odds_NC[:, at] for at in ranked])
     predictions = _ids(run, rows.texts("prediction"), "prediction")
-    if metric == "accuracy":
-        return of_mean(labels == predictions)
+    off = np.abs(labels - predictions)
+    means = {"accuracy": off == 0, "mae": off, "within_one": off <= 1}
+    if metric in means:
+        return of_mean(means[metric])
+    if metric == "qwk":
+        return _kappa(labels, predictions, rows.clusters)
+    if metric == "spearman":
+        return _spearman(predictions, labels, rows.clusters)
     score = functools.partial(classification.class_score, metric, num_classes=num_classes)
     return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
 
@@ -164,16 +171,6 @@ def _kappa(true: Ints, given: Ints, clusters: Clusters) -> JackknifeScore | None
     true, given = true - lowest, given - lowest
     num_steps = int(max(true.max(), given.max())) + 1
     return None if num_steps < 2 else _of_pairs(true, given, num_steps, quadratic_kappa, clusters)
-
-
-def _ranks(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    labels, predictions = (_ids(run, rows.texts(column), column) for column in ("label", "prediction"))
-    off = np.abs(labels - predictions)
-    if metric == "qwk":
-        return _kappa(labels, predictions, rows.clusters)
-    if metric == "spearman":
-        return _spearman(predictions, labels, rows.clusters)
-    return of_mean({"accuracy": off == 0, "mae": off, "within_one": off <= 1}[metric])
 
 
 def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
@@ -294,7 +291,7 @@ _SCORERS: Mapping[str, Callable[[RunRecord, PredictionRows, str], JackknifeScore
     "mlm": _windows,
     "multi_label": _sets,
     "multiple_choice": lambda run, rows, metric: of_mean(np.equal(rows.texts("label"), rows.texts("prediction"))),
-    "ordinal": _ranks,
+    "ordinal": _classes,
     "regression": _numbers,
     "token_classification": _entities,
     "embedding": _vectors,

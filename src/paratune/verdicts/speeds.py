@@ -132,19 +132,19 @@ def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequenc
     times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
     are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
     model = order_model(logs, times) if are_timed else None
-    sides = [Side(moments(some)[1], len(some)) for some in logs]
+    sides = [Side(moments(some)[1], len(some), len(some) - 1) for some in logs]
     if model is not None and model.has_to_adjust:
         explained = [rows @ model.slopes for rows in model.columns]
         logs = [(np.asarray(some) - part).tolist() for some, part in zip(logs, explained, strict=True)]
         freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
         if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
-            sides = [Side(model.mean_square, len(some), pooled_freedom=model.freedom) for some in logs]
+            sides = [Side(model.mean_square, len(some), model.freedom, is_pooled=True) for some in logs]
         else:
             sides = [
-                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), own_freedom=freedom)
+                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), freedom)
                 for some, freedom in zip(logs, freedoms, strict=True)
             ]
-    pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
+    pooled = common_sides(sides) if len(groups) > 2 and not sides[0].is_pooled else sides
     are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
     classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
     return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, negative_control(logs, classes))
@@ -157,16 +157,16 @@ def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
     common variance and of its own; far above the common one it also has its own degrees of freedom. `sides` have each
     its own variance, `pooled` one variance for those that vary alike; both are equal where nothing is pooled.
     """
-    alike = next((side for side in pooled if side.pooled_freedom), None)
-    if alike is None or sides[0].pooled_freedom:
+    alike = next((side for side in pooled if side.is_pooled), None)
+    if alike is None or sides[0].is_pooled:
         return list(pooled)
     found = []
     for place, (side, shared) in enumerate(zip(sides, pooled, strict=True)):
-        quantile = float(special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE))
+        quantile = float(special.fdtri(side.freedom, alike.freedom, OWN_QUANTILE))
         own = side.mean_square * (1 if place else BASELINE_FACTOR)
-        is_apart = not shared.pooled_freedom and side.mean_square > quantile * alike.mean_square
-        larger = replace(side, mean_square=max(alike.mean_square, own), pooled_freedom=alike.pooled_freedom)
-        found.append(side if is_apart else larger)
+        is_apart = not shared.is_pooled and side.mean_square > quantile * alike.mean_square
+        larger = max(alike.mean_square, own)
+        found.append(side if is_apart else replace(side, mean_square=larger, freedom=alike.freedom, is_pooled=True))
     return found
 
 

@@ -29,7 +29,7 @@ def test_runs_without_partners_are_those_of_scipys_welch_test():
 
 def test_the_side_with_fewer_runs_counts_for_more_degrees_of_freedom():
     # Variances 0.08 / 2 of 1 degree of freedom, and 0.12 / 6 of 5, of which ((1/3) (7/5))^3 counts: k of 2 and 6 runs.
-    found = Estimate(0.0, (Side(0.08, 2), Side(0.12, 6)), shared=0.0, num_samples=0, scope="runs")
+    found = Estimate(0.0, (Side(0.08, 2, 1), Side(0.12, 6, 5)), shared=0.0, num_samples=0, scope="runs")
     large = 0.02 * (7 / 15) ** 3
     assert found.standard_error == pytest.approx(math.sqrt(0.06))
     assert found.degrees_of_freedom == pytest.approx((0.04 + large) ** 2 / (0.04**2 / 1 + large**2 / 5))
@@ -47,7 +47,7 @@ def test_two_one_sided_tests_are_those_of_scipy():
     assert found.p_equal(-edge * 1.001, edge * 1.001) < 0.05 < found.p_equal(-edge * 0.999, edge * 0.999)
 
 
-PARTS = Estimate(0.3, (Side(0.04, 4, pooled_freedom=3),), shared=0.02, num_samples=100, scope="seeds and samples")
+PARTS = Estimate(0.3, (Side(0.04, 4, 3, is_pooled=True),), shared=0.02, num_samples=100, scope="seeds and samples")
 """Variance 0.04 / 4 of 3 degrees of freedom, and 0.02 of 99."""
 
 
@@ -84,14 +84,14 @@ def test_intervals_cover_however_the_variance_divides_into_runs_and_samples(shar
     values = rng.normal(size=20_000) * math.sqrt(1 + shared)
     for level in (0.95, 0.995):
         t, z = stats.t.ppf((1 + level) / 2, freedom), stats.norm.ppf((1 + level) / 2)
-        estimate = Estimate(0.0, (Side(1.0, 1, pooled_freedom=freedom),), shared, 1_000_000, "seeds and samples")
+        estimate = Estimate(0.0, (Side(1.0, 1, freedom, is_pooled=True),), shared, 1_000_000, "seeds and samples")
         assert estimate.quantile((1 - level) / 2) == pytest.approx(math.sqrt(t**2 + shared * z**2), rel=1e-4)
         covered = np.mean(np.abs(values) <= np.sqrt(squares * t**2 + shared * z**2))
         assert covered > level - 3 * math.sqrt(level * (1 - level) / 20_000)
 
 
 def test_a_score_changes_by_no_more_than_its_range():
-    wide = Estimate(0.1, (Side(1.0, 2), Side(1.0, 2)), 0.0, 0, "seeds", reach=1.0)
+    wide = Estimate(0.1, (Side(1.0, 2, 1), Side(1.0, 2, 1)), 0.0, 0, "seeds", reach=1.0)
     assert wide.interval() == (-1.0, 1.0)
 
 

@@ -9,7 +9,7 @@ from paratune.verdicts.finding import plan, power_different, power_equal
 
 
 def of_pairs(num_runs, deviation=0.004, shared=0.0, num_samples=0, value=0.0):
-    return Estimate(value, (Side(deviation**2, num_runs),), shared, num_samples, "seeds")
+    return Estimate(value, (Side(deviation**2, num_runs, num_runs - 1),), shared, num_samples, "seeds")
 
 
 @pytest.mark.parametrize("num_runs", [4, 8, 15])
@@ -29,7 +29,7 @@ def scaled(estimate, share):
     side = estimate.sides[0]
     freedom = side.num_runs - 1
     square = side.mean_square * freedom / stats.chi2.isf(share, freedom)
-    return replace(estimate, sides=(Side(square, side.num_runs),))
+    return replace(estimate, sides=(Side(square, side.num_runs, side.freedom),))
 
 
 @pytest.mark.parametrize(("share", "end"), [(0.1, "low"), (0.5, "middle"), (0.9, "high")])
@@ -57,10 +57,10 @@ def test_a_change_inside_of_the_margin_is_not_to_be_told():
 
 def test_a_side_that_has_more_runs_keeps_them():
     # Of 3 and 12 runs, the 3 are to become more; that 12 and 12 would be too many does not matter.
-    sides = Side(0.004**2, 3), Side(0.002**2, 12)
+    sides = Side(0.004**2, 3, 2), Side(0.002**2, 12, 11)
     needed = plan(Estimate(0.0, sides, 0.0, 0, "runs"), 0.005)[1].low
     factor = 2 / stats.chi2.isf(0.1, 2)
-    there = [Estimate(0.0, (Side(0.004**2 * factor, count), Side(0.002**2 * factor, 12)), 0.0, 0, "runs")
+    there = [Estimate(0.0, (Side(0.004**2 * factor, count, count - 1), Side(0.002**2 * factor, 12, 11)), 0.0, 0, "runs")
              for count in (needed, needed - 1)]  # fmt: skip
     assert power_equal(there[0], 0.005) >= 0.8
     assert needed == 4 or power_equal(there[1], 0.005) < 0.8

@@ -18,9 +18,9 @@ RUNS, FREEDOM = 3, 8
 
 def pairs(*squares: float) -> list[tuple[float, float]]:
     """Return mean square and pooled degrees of freedom of each configuration, the baseline first."""
-    own = [Side(square, RUNS) for square in squares]
-    common = [Side(1.0, RUNS, pooled_freedom=FREEDOM) for _ in squares]
-    return [(side.mean_square, side.pooled_freedom) for side in sides_of_pairs(own, common)]
+    own = [Side(square, RUNS, RUNS - 1) for square in squares]
+    common = [Side(1.0, RUNS, FREEDOM, is_pooled=True) for _ in squares]
+    return [(side.mean_square, side.is_pooled and side.freedom) for side in sides_of_pairs(own, common)]
 
 
 def test_a_smaller_variance_of_its_own_is_the_common_one():
@@ -34,15 +34,15 @@ def test_a_larger_variance_counts_and_that_of_the_baseline_twice():
 
 def test_a_configuration_far_above_the_rest_has_its_own_degrees_of_freedom():
     # The 99.9% quantile of F(2, 8) is 18.49; one that pooling has set apart and is above it keeps its own.
-    common = [Side(1.0, RUNS, pooled_freedom=FREEDOM)] * 3
+    common = [Side(1.0, RUNS, FREEDOM, is_pooled=True)] * 3
     for square, expected in ((18.0, (18.0, FREEDOM)), (19.0, (19.0, 0))):
-        apart = Side(square, RUNS)
-        found = sides_of_pairs([Side(1.0, RUNS)] * 3 + [apart], [*common, apart])[-1]
-        assert (found.mean_square, found.pooled_freedom) == pytest.approx(expected)
+        apart = Side(square, RUNS, RUNS - 1)
+        found = sides_of_pairs([Side(1.0, RUNS, RUNS - 1)] * 3 + [apart], [*common, apart])[-1]
+        assert (found.mean_square, found.is_pooled and found.freedom) == pytest.approx(expected)
 
 
 def test_without_a_common_variance_each_has_its_own():
-    own = [Side(1.0, RUNS), Side(4.0, RUNS)]
+    own = [Side(1.0, RUNS, RUNS - 1), Side(4.0, RUNS, RUNS - 1)]
     assert sides_of_pairs(own, own) == own
 
 

@@ -67,7 +67,7 @@ def test_speed(found, words):
 
 def test_the_number_of_runs_is_a_guess_where_two_give_the_variance():
     def found(*num_runs, freedom):
-        estimate = Estimate(0.03, (Side(1.0, 2, own_freedom=freedom),), 0.0, 0, "runs")
+        estimate = Estimate(0.03, (Side(1.0, 2, freedom),), 0.0, 0, "runs")
         one = speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(3, None, None), estimate=estimate)
         return comparison_words(replace(one, num_runs=num_runs))
 
