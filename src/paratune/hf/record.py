@@ -84,36 +84,9 @@ class TrainerRun:
         nodes = gather_nodes(self.folder, None, local_rank=args.local_process_index)
         if args.process_index != 0:
             return
-        kind, batch = self.traits.kind, self._batch
+        kind = self.traits.kind
         name = str(getattr(getattr(self.model, "config", None), "_name_or_path", None) or type(self.model).__name__)
-        arguments = {key: value for key, value in args.to_dict().items() if key not in _OWN_ARGUMENTS}
-        arguments = json.loads(json.dumps(arguments, default=str))
-        trained = {key: arguments.pop(key) for key in _TRAIN_ARGUMENTS if key in arguments}
-        config = {
-            "run": {"name": self.folder.name, "folder": str(self.folder.parent), "seed": args.seed},
-            "model": {"name": name},
-            "batch": batch,
-            "train": {"trainer": "transformers", "schedule": trained.get("lr_scheduler_type"), **trained},
-            "evaluate": {
-                "best": self._metric if args.load_best_model_at_end else None,
-                "every": arguments.get("eval_strategy"),
-                "steps": arguments.get("eval_steps"),
-            },
-            "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
-            "strategy": {"kind": kind},
-            "measure": {"warmup_steps": warmup_steps},
-            "trainer": arguments,
-        }
-        session = {
-            "config": config,
-            "hardware": nodes,
-            "world_size": args.world_size,
-            "device": args.device.type,
-            **process_facts(),
-            "strategy": {"kind": kind, "traits": asdict(self.traits), "options": {}},
-            "loader": {"workers": args.dataloader_num_workers},
-            "batch": {**batch, "layout": "padded"},
-        }
+        session = self._session(kind, name, nodes, warmup_steps)
         if kind in ("trainer-single", "trainer-ddp"):
             model = model_facts(self.model, name)
         else:  # sizes and weights are unknown where a rank has only a part of them
@@ -149,6 +122,38 @@ class TrainerRun:
             "sessions": [{"began": began, "step": 0, **session}],
         }
         records.write_run(self.folder, record)
+
+    def _session(self, kind: str, name: str, nodes: list[dict[str, Any]], warmup_steps: int) -> dict[str, Any]:
+        """Return what each session of a run sets anew."""
+        args, batch = self.args, self._batch
+        arguments = {key: value for key, value in args.to_dict().items() if key not in _OWN_ARGUMENTS}
+        arguments = json.loads(json.dumps(arguments, default=str))
+        trained = {key: arguments.pop(key) for key in _TRAIN_ARGUMENTS if key in arguments}
+        config = {
+            "run": {"name": self.folder.name, "folder": str(self.folder.parent), "seed": args.seed},
+            "model": {"name": name},
+            "batch": batch,
+            "train": {"trainer": "transformers", "schedule": trained.get("lr_scheduler_type"), **trained},
+            "evaluate": {
+                "best": self._metric if args.load_best_model_at_end else None,
+                "every": arguments.get("eval_strategy"),
+                "steps": arguments.get("eval_steps"),
+            },
+            "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+            "strategy": {"kind": kind},
+            "measure": {"warmup_steps": warmup_steps},
+            "trainer": arguments,
+        }
+        return {
+            "config": config,
+            "hardware": nodes,
+            "world_size": args.world_size,
+            "device": args.device.type,
+            **process_facts(),
+            "strategy": {"kind": kind, "traits": asdict(self.traits), "options": {}},
+            "loader": {"workers": args.dataloader_num_workers},
+            "batch": {**batch, "layout": "padded"},
+        }
 
     @property
     def traits(self) -> Traits:
