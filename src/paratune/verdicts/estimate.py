@@ -73,7 +73,7 @@ class Estimate:
     shared: float  # part of the variance that more runs do not reduce: all runs are scored on the same samples
     num_samples: int  # samples (or blocks, or clusters of them) from which `shared` was estimated; 0 without any
     scope: Scope  # the variation that the interval covers
-    num_rows: int = 0  # number of samples, where `num_samples` counts blocks or clusters; else 0
+    num_rows: int = 0  # scored samples; 0 for a change that is not of scores, or where predictions are unknown
     num_clusters: int = 0  # clusters of samples; 0 where samples count as independent
     drift: float = 0.0  # variance of the adjustment for the order of runs; see `paratune.verdicts.order`
     drift_freedom: float = math.inf
@@ -172,11 +172,6 @@ class Estimate:
     def has_common_variance(self) -> bool:
         """Whether all sides have the variance that is pooled over the configurations of a family."""
         return bool(self.sides) and all(side.is_pooled for side in self.sides)
-
-    @property
-    def num_scored(self) -> int:
-        """Scored samples; 0 for a change that is not of scores."""
-        return 0 if self.scope == "runs" else self.num_rows or self.num_samples
 
     @functools.cached_property
     def degrees_of_freedom(self) -> float:

@@ -122,7 +122,7 @@ class MeasureComparison:
             "degrees_of_freedom": freedom if freedom is not None and math.isfinite(freedom) else None,
             "scope": self.scope,
             "is_paired": one.is_paired if one is not None and one.sides else None,
-            "num_samples": 0 if one is None else one.num_scored,
+            "num_samples": 0 if one is None else one.num_rows,
             "num_clusters": 0 if one is None else one.num_clusters,
         }
 
@@ -228,13 +228,13 @@ def plan(
     if change > margin:
         different = _range(estimate, lambda there: power_different(there, change, alpha) >= POWER)
     equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= POWER)
-    if different is not None or equal is not None or not estimate.num_samples or estimate.scope == "runs":
+    if different is not None or equal is not None or not estimate.num_rows:
         return different, equal, None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - POWER) / 2))
     wanted = (margin / quantiles) ** 2
     if estimate.shared <= wanted:
         return None, None, None
-    return None, None, int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
+    return None, None, int(estimate.num_rows * estimate.shared / wanted) + 1
 
 
 def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:

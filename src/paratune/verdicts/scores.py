@@ -101,11 +101,8 @@ def _estimate(
             return None, f"the same change in all seeds: how far another seed would be from it is not known; {error}"
         return estimate, f"over seeds on these samples, not over other samples: {error}"
     if too_few is not None:
-        estimate, reason = over_samples(first, second), f"{too_few}; the interval is over samples, of these models"
-    else:
-        estimate, reason = over_seeds_and_samples(first, second, is_paired=is_paired), None
-    # Pseudovalues may be of blocks or clusters of rows.
-    return replace(estimate, num_rows=first[0].num_samples, num_clusters=first[0].num_clusters), reason
+        return over_samples(first, second), f"{too_few}; the interval is over samples, of these models"
+    return over_seeds_and_samples(first, second, is_paired=is_paired), None
 
 
 def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, cache: Cache) -> list[JackknifeScore]:
@@ -158,7 +155,8 @@ def over_seeds_and_samples(
         shared, alone = parts[0][0] + parts[1][0] - 2 * between, (parts[0][1], parts[1][1])
     sides = tuple(replace(side, if_equal=value) for side, value in zip(estimate.sides, alone, strict=True))
     return replace(
-        estimate, sides=sides, shared=max(0.0, shared), num_samples=a.shape[1], scope="seeds and samples"
+        estimate, sides=sides, shared=max(0.0, shared), num_samples=a.shape[1], scope="seeds and samples",
+        num_rows=first[0].num_samples, num_clusters=first[0].num_clusters,
     )  # fmt: skip
 
 
@@ -168,7 +166,8 @@ def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScor
     change = float(np.mean([run.score for run in second]) - np.mean([run.score for run in first]))
     difference = means[1] - means[0]
     variance = float(difference.var(ddof=1)) / len(difference)
-    return Estimate(change, (), variance, len(difference), "samples")
+    num_rows, num_clusters = first[0].num_samples, first[0].num_clusters
+    return Estimate(change, (), variance, len(difference), "samples", num_rows, num_clusters)
 
 
 def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequence[Estimate]) -> list[Estimate]:

@@ -89,6 +89,7 @@ def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
 def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
     """Return the level of the last look alone at which all looks together have the error `alpha`, two-sided."""
     spent, before = 0.0, 0.0
+    # The statistic at the look before, and its density among the sequences that no look has rejected so far.
     nodes = density = np.zeros(0)
     level = alpha
     for number, (now, share) in enumerate(looks):
@@ -112,6 +113,7 @@ def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
                     edge = middle * math.sqrt(now)
                     tails = special.ndtr((nodes - edge) / spread) + special.ndtr((-nodes - edge) / spread)
                     low, bound = (middle, bound) if weights @ tails > part else (low, middle)
+            # What came since the look before is independent and normal, with the variance `gained`.
             steps = np.linspace(-bound, bound, _NODES) * math.sqrt(now)
             kernel = np.exp(-((steps[:, None] - nodes[None]) ** 2) / (2 * gained)) / math.sqrt(2 * math.pi * gained)
             nodes, density = steps, kernel @ weights

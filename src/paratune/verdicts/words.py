@@ -94,7 +94,7 @@ def _needs(comparison: MeasureComparison, short: str) -> str:
         return ", ".join(needed) + (f" (a guess from {there} {noun}s)" if is_guess else "")
     if comparison.num_samples_needed is not None and comparison.estimate is not None:
         return (
-            f"more seeds do not help, {comparison.estimate.num_scored:,} rows are too few: at least "
+            f"more seeds do not help, {comparison.estimate.num_rows:,} rows are too few: at least "
             f"{comparison.num_samples_needed:,} needed, or a wider margin"
         )
     if comparison.scope == "samples":
@@ -141,7 +141,7 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
 def cluster_notes(quality: Iterable[MeasureComparison]) -> Iterator[str]:
     """Yield over what the intervals of scores are where rows belong together."""
     estimates = [score.estimate for score in quality if score.estimate is not None]
-    for num_clusters, num_rows in sorted({(one.num_clusters, one.num_scored) for one in estimates if one.num_clusters}):
+    for num_clusters, num_rows in sorted({(one.num_clusters, one.num_rows) for one in estimates if one.num_clusters}):
         yield f"intervals of scores are over the {num_clusters:,} clusters of the {num_rows:,} rows"
 
 

@@ -9,7 +9,7 @@ from paratune.verdicts.finding import plan, power_different, power_equal
 
 
 def of_pairs(num_runs, deviation=0.004, shared=0.0, num_samples=0, value=0.0):
-    return Estimate(value, (Side(deviation**2, num_runs, num_runs - 1),), shared, num_samples, "seeds")
+    return Estimate(value, (Side(deviation**2, num_runs, num_runs - 1),), shared, num_samples, "seeds", num_samples)
 
 
 @pytest.mark.parametrize("num_runs", [4, 8, 15])

@@ -130,7 +130,7 @@ def test_quality_is_over_seeds_and_samples_where_predictions_are_there(tmp_path)
     base = predicted("a", tmp_path, [10, 12, 11, 9])
     other = predicted("b", tmp_path, [30, 33, 29, 31])
     found = judge([base, other], "a")[0].quality[0]
-    assert (found.measure, found.scope, found.estimate.num_scored) == ("accuracy", "seeds and samples", NUM)
+    assert (found.measure, found.scope, found.estimate.num_rows) == ("accuracy", "seeds and samples", NUM)
     assert (found.outcome, found.is_better) == ("different", False)
     assert found.change == pytest.approx((42 - 123) / 4 / NUM)
     of_seeds = judge([without_predictions(base), without_predictions(other)], "a")[0].quality[0]
@@ -324,7 +324,7 @@ def test_rows_that_belong_together_are_resampled_together(tmp_path):
     base, other = clustered("a", tmp_path, [1, 2, 1], clusters), clustered("b", tmp_path, [3, 4, 3], clusters)
     verdict = judge([base, other], "a")[0]
     found = verdict.quality[0]
-    assert (found.estimate.num_scored, found.estimate.num_clusters, found.scope) == (NUM, 20, "seeds and samples")
+    assert (found.estimate.num_rows, found.estimate.num_clusters, found.scope) == (NUM, 20, "seeds and samples")
     assert any("20 clusters" in note for note in verdict.notes)
     alone = clustered("c", tmp_path, [3, 4, 3], np.arange(NUM))
     assert judge([base, alone], "a")[0].quality[0].scope == "seeds"  # other clusters: other rows

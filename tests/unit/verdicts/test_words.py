@@ -17,7 +17,7 @@ def speed(change, low, high, outcome, **values):
 def score(change, low, high, outcome, metric="f1", margin=0.005, scope="seeds and samples", **values):
     return MeasureComparison(
         metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, split="test",
-        estimate=Estimate(change, (), 0.0, 408, scope), **values,
+        estimate=Estimate(change, (), 0.0, 408, scope, 408), **values,
     )  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def test_best_in_quality_is_the_verdict_over_seeds_and_rows(low, is_best, tmp_pa
     report = read_joined([tmp_path / "m"])
     (group,) = report.groups
     ((other, found),) = group.compared
-    assert (other.values, found.scope, found.estimate.num_scored) == ({"rate": "low"}, "seeds and samples", ROWS)
+    assert (other.values, found.scope, found.estimate.num_rows) == ({"rate": "low"}, "seeds and samples", ROWS)
     assert found.change == pytest.approx((sum(low) - sum(HIGH)) / 3 / ROWS)
     assert (chosen_statement(report, group).is_good, len(group.tied)) == (is_best, 0 if is_best else 1)
 
