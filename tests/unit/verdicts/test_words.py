@@ -42,6 +42,14 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, scope="seeds an
             "speed: cannot tell (+3% [−2, +8]): 1 more run needed to show equality",
         ),
         (
+            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(7, 10, None)),
+            "speed: cannot tell (+3% [−2, +8]): about 7 (at least 4) more runs needed to tell a change of this size",
+        ),
+        (
+            speed(0.0, 0.0, 0.0, "cannot tell"),
+            "speed: cannot tell (0.0% [0.0, 0.0]): more than 200 runs needed, or a wider margin",
+        ),
+        (
             speed(0.03, -0.02, 0.08, "cannot tell"),
             "speed: cannot tell (+3% [−2, +8]): more than 200 runs needed, or a wider margin",
         ),
