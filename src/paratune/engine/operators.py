@@ -13,7 +13,6 @@ from paratune.base.atomic import replace_file
 from paratune.base.scratch import scratch_folder
 from paratune.errors import coded
 from paratune.metrics.intervals import Interval, intersection, length, union
-from paratune.records import profile_file
 
 NUM_ROWS = 20
 """Number of operators, and of kernels, that are recorded."""
@@ -111,7 +110,7 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
 
     If it cannot be written, this is logged, None is returned, and the run continues.
     """
-    name = profile_file(rank)
+    name = f"profile.rank{rank:04d}.json.gz"
     try:
         with scratch_folder() as scratch:
             plain = scratch / "trace.json"

@@ -57,10 +57,6 @@ def out_of_memory_file(rank: int | str) -> str:
     return f"out_of_memory.rank{rank if isinstance(rank, str) else f'{rank:04d}'}.json"
 
 
-def profile_file(rank: int) -> str:
-    return f"profile.rank{rank:04d}.json.gz"
-
-
 def predictions_file(split: str) -> str:
     return f"predictions.{split}.parquet"
 

@@ -25,7 +25,6 @@ from paratune.errors import CheckpointError, os_error_as
 from paratune.records import CHECKPOINTS_FOLDER, RUN_FILE, SUMMARY_FILE, is_finished, read_run
 
 Mode = Literal["new", "resume", "overwrite"]
-IN_USE: Final = "is in use: another process trains in it; change run.name"
 LOCK_FILE = ".lock"
 SLURM_FOLDER = "slurm"  # folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs
 LOOK_S = 0.5  # `take_folder` tries again so long: `is_in_use` in another process locks the folder for a moment
@@ -54,7 +53,7 @@ def check_usable(folder: Path, mode: Mode) -> None:
             it, or it cannot be created or written.
     """
     if is_in_use(folder):
-        raise _refused(folder, IN_USE, code="run.in_use")
+        raise _in_use(folder)
     _check_content(folder, mode)
     place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     # Permissions are not enough: root has them also on a disk that is read-only or full.
@@ -64,25 +63,24 @@ def check_usable(folder: Path, mode: Mode) -> None:
 
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
+    state, code, problem = folder_state(folder), "run.folder_taken", ""
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+        code = "run.unreadable"
         problem = "cannot be read, so what it contains is unknown; change its permissions, or run.folder"
-        raise _refused(folder, problem, code="run.unreadable")
-    state = folder_state(folder)
-    if above is not None and not above.is_dir():
+    elif above is not None and not above.is_dir():
         problem = f"cannot be created, because {above} is a file; change run.folder"
-        raise _refused(folder, problem, code="run.folder_taken")
-    if state == "foreign":
+    elif state == "foreign" and folder.is_dir():
+        problem = f"contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name"
+    elif state == "foreign":
         problem = "is a file; the run folder needs this name: change run.name or run.folder"
-        if folder.is_dir():
-            problem = f"contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name"
-        raise _refused(folder, problem, code="run.folder_taken")
-    if mode == "resume" and state == "finished":
-        problem = "contains a finished run; there is nothing to resume: change run.name"
-        raise _refused(folder, problem, code="run.finished")
-    if mode == "new" and state is not None:
+    elif mode == "resume" and state == "finished":
+        code, problem = "run.finished", "contains a finished run; there is nothing to resume: change run.name"
+    elif mode == "new" and state is not None:
         found = "a finished run" if state == "finished" else "an unfinished run (--resume continues it)"
+        code = "run.exists"
         problem = f"already contains {found}; change run.name, or use --overwrite to delete it"
-        raise _refused(folder, problem, code="run.exists")
+    if problem:
+        raise CheckpointError(f"{folder} {problem}", code=code, folder=folder)
 
 
 def folder_state(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
@@ -164,13 +162,9 @@ def check_same_run(
             function = code.get("function") or code.get("evaluate")
             changed.append(f"  {option}: the file of {function} has changed (SHA-256 {str(before)[:12]} then)")
     if changed:
-        raise CheckpointError(
-            f"{folder} was started with another configuration and cannot be resumed with this one:\n"
-            + "\n".join(changed)
-            + "\nrestore what has changed, or change run.name to start a new run",
-            code="run.other_configuration",
-            folder=folder,
-        )
+        first = f"{folder} was started with another configuration and cannot be resumed with this one:"
+        lines = [first, *changed, "restore what has changed, or change run.name to start a new run"]
+        raise CheckpointError("\n".join(lines), code="run.other_configuration", folder=folder)
 
 
 def take_folder(folder: Path, mode: Mode) -> FileLock:
@@ -198,7 +192,7 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
                     else:
                         path.unlink(missing_ok=True)
         except Timeout as error:
-            raise _refused(folder, IN_USE, code="run.in_use") from error
+            raise _in_use(folder) from error
         except (CheckpointError, OSError):
             lock.release()
             raise
@@ -230,8 +224,9 @@ def _using(folder: Path) -> AbstractContextManager[None]:
     return os_error_as(CheckpointError, f"{folder} cannot be used", remedy, code="run.not_writable", folder=folder)
 
 
-def _refused(folder: Path, problem: str, *, code: str) -> CheckpointError:
-    return CheckpointError(f"{folder} {problem}", code=code, folder=folder)
+def _in_use(folder: Path) -> CheckpointError:
+    text = f"{folder} is in use: another process trains in it; change run.name"
+    return CheckpointError(text, code="run.in_use", folder=folder)
 
 
 def trained_fingerprint(values: Mapping[str, Any]) -> str:
