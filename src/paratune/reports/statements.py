@@ -21,7 +21,7 @@ from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.runs.read import Certificate
 from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
 from paratune.verdicts import Differs, MeasureComparison, Verdict
-from paratune.verdicts.groups import NegativeControl
+from paratune.verdicts.groups import ANY_VALUE, NegativeControl
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
 from paratune.verdicts.words import (
     LEAST_LOAD_DIFFERENCE,
@@ -66,8 +66,11 @@ def is_as_good(verdict: Verdict) -> bool | None:
 
 def run_statements(verdicts: Sequence[Verdict]) -> tuple[Statement, ...]:
     """Return the conclusions of a report of runs; none without a configuration to compare with."""
-    families = grouped((one.baseline, one) for one in verdicts if not one.differs.refused).values()
-    found = [statement for family in families for statement in (fastest(family), *best_in_quality(family))]
+    found: list[Statement] = []
+    for family in grouped((one.baseline, one) for one in verdicts if not one.differs.refused).values():
+        if any(one.speed.code != "placebo" for one in family):
+            found.append(fastest(family))
+        found += best_in_quality(family)
     others = grouped((", ".join(one.differs.refused), one.head) for one in verdicts if one.differs.refused)
     if found and others:  # without anything to rank, what differs is told above or below
         text = "; ".join(f"{listing(heads, 3)} differ in {why}" for why, heads in others.items())
@@ -169,12 +172,18 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
 def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
     """Return what is compared with each baseline: values of the axes if there are main effects, else configurations.
 
-    The key is the subject of a sentence: an axis, or "against" and the baseline. An axis without any value that may be
-    faster is left out, unless that is so of all axes. What could run and has no verdict, because no run of it is
+    The key is the subject of a sentence: an axis, or "against" and the baseline. Left out are axes that cannot change
+    the speed, also where rates or runs are unknown, and configurations that differ only in these; and an axis without
+    any value that may be faster, unless that is so of all. What could run and has no verdict, because no run of it is
     finished or for another reason, has one of which nothing is known.
     """
-    effects = axis_verdicts(report.effects).items()
-    if by_axis := {f"{axis} ({title})" if title else axis: verdicts for (axis, title), verdicts in effects}:
+    axes = {axis.label for axis in report.record.axes if not ANY_VALUE.issuperset(axis.keys or (axis.key,))}
+    if report.effects:
+        by_axis = {
+            f"{axis} ({title})" if title else axis: verdicts
+            for (axis, title), verdicts in axis_verdicts(report.effects).items()
+            if axis in axes and any(one.speed.code != "placebo" for one in verdicts)
+        }
         slower = [axis for axis, own in by_axis.items() if all(is_better(one.speed) is False for one in own)]
         return {axis: own for axis, own in by_axis.items() if axis not in slower} or by_axis
     families = grouped((f"against {one.baseline}", one) for one in report.verdicts if not one.differs.refused)
@@ -185,7 +194,12 @@ def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
         if can_run and member.label not in known and member.label != base:
             unknown = Verdict(member.label, base, (), (), UNKNOWN, (), None, "", Differs(), 0)
             families.setdefault(f"against {base}", []).append(unknown)
-    return families
+    values = {member.label: {axis: member.values.get(axis) for axis in axes} for member in report.configurations}
+    return {
+        subject: verdicts
+        for subject, verdicts in families.items()
+        if any(one.speed.code != "placebo" and values[one.label] != values[one.baseline] for one in verdicts)
+    }
 
 
 def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:

@@ -260,12 +260,13 @@ def _speed(
     if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
         return bare.without_change("not_same_experiment", "the global batch size differs")
     known = [[logs_of(rates[pair[side]]) for pair in pairs] for side in (0, 1)]
+    is_placebo = all(first.cannot_differ(second) for first, second in groups)
     if tuple(sum(map(len, side)) for side in known) != counts:
-        return bare.without_change("unknown_value", "a rate is not recorded")
+        return bare.as_placebo() if is_placebo else bare.without_change("unknown_value", "a rate is not recorded")
     means = [fmean(fmean(logs) for logs in side) for side in known]
     change = change_of_log(means[1] - means[0])
     found = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
-    if all(first.cannot_differ(second) for first, second in groups):
+    if is_placebo:
         return found.without_change(*PLACEBO)
     if speeds is None:
         return replace(found, code="one_run", reason="one run in a combination")

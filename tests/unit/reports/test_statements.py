@@ -227,6 +227,45 @@ def test_the_sentences_come_from_the_main_effects_of_the_axes(doubled: SweepRepo
     assert statements["Cost"].is_good is None
 
 
+THREE_RATES = replace(RATE, values={"high": "0.001", "low": "1e-05", "mid": "1e-04"})
+DECAY = Axis("train.weight_decay", "decay", {"none": "0.0", "some": "0.1"}, keys=("train.weight_decay",))
+
+
+@pytest.mark.parametrize(
+    ("axes", "unknown", "lost", "subjects"),
+    [
+        ((STRATEGY, RATE, SEEDS), "ddp_low_seed-2", None, ["strategy"]),
+        ((STRATEGY, THREE_RATES, SEEDS), None, "_mid_", ["strategy"]),
+        ((RATE, DECAY, SEEDS), "low_some_seed-2", None, []),
+        ((RATE, SEEDS), "low_seed-2", None, []),
+        ((RATE, SEEDS), None, "low_", []),
+        ((STRATEGY, SEEDS), "ddp_seed-2", None, ["against ddp"]),
+    ],
+)
+def test_an_axis_that_cannot_change_the_speed_has_no_sentence_on_it(
+    tmp_path: Path, axes: tuple[Axis, ...], unknown: str | None, lost: str | None, subjects: list[str]
+):
+    """Also where the rate of a run is unknown, or where a value has no run."""
+
+    def tell(values: Mapping[str, str]) -> Made:
+        kind, is_unknown = values.get("strategy", "single"), "_".join(values.values()) == unknown
+        return Made(kind=kind, step_ms=50.0 if kind == "zero3" else 100.0,
+                    summary={"throughput.samples_per_s": None} if is_unknown else {})  # fmt: skip
+
+    names = ["_".join(names) for names in itertools.product(*(axis.values for axis in axes))]
+    states = {name: ("failed", "x") for name in names if lost is not None and lost in name}
+    report = make_sweep(make_matrix(tmp_path / "m", axes, tell, states=states), None)
+    assert [*compared_with(report)] == subjects
+    of_speed = [found for found in matrix_statements(report) if found.label.startswith("Fastest")]
+    assert len(of_speed) == len(subjects)
+
+
+def test_runs_that_cannot_differ_in_speed_have_no_sentence_on_it():
+    alike = verdict_on("a", compared(*UNKNOWN).as_placebo(), compared(*BETTER, measure="accuracy"))
+    assert [found.label for found in run_statements([alike])] == ["Best in Accuracy"]
+    assert len(run_statements([alike, option("b", OPEN, SAME)])) == 2
+
+
 def test_each_statement_links_to_a_section_of_the_page(doubled: SweepReport):
     document = matrix_document(doubled)
     page = document_html(document)
@@ -333,9 +372,8 @@ def test_the_best_in_quality_needs_all_runs_of_the_others(tmp_path: Path, num_se
         score = {"high": 0.9, "low": 0.6, "mid": 0.8}[values["rate"]] + 0.001 * int(values["seed"][-1])
         return Made(summary={"scores.validation.accuracy": score})
 
-    rates = replace(RATE, values={"high": "0.001", "low": "1e-05", "mid": "1e-04"})
     states = {f"mid_seed-{at}": ("failed", "x") for at in range(1, num_seeds + 1)}
-    report = make_sweep(make_matrix(tmp_path / "m", (rates, SEEDS), tell, states=states), None)
+    report = make_sweep(make_matrix(tmp_path / "m", (THREE_RATES, SEEDS), tell, states=states), None)
     assert by_label(matrix_statements(report))["Best in quality"].is_good is None
 
 
