@@ -30,6 +30,10 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, scope="seeds an
         (speed(1.41, 1.35, 1.47, "different"), "2.41× as fast (2.35–2.47×)"),
         (speed(0.2, 0.2, 0.2, "different"), "20.0% faster (no variation)"),
         (
+            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(13, 23, None)),
+            "speed: cannot tell (+3% [−2, +8]): about 20 (at least 10) more runs needed to tell a change of this size",
+        ),
+        (
             speed(
                 0.03, -0.02, 0.08, "cannot tell",
                 runs_to_tell=RunRange(7, 10, 15), runs_to_equal=RunRange(40, None, None),
