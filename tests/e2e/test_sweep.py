@@ -98,7 +98,7 @@ def test_a_failed_run_does_not_stop_the_others(cli: Cli, world: Path):
     assert result.code == 1
     assert states(world) == ["finished", "failed"]
     assert "odd.csv" in record(world)["cells"][1]["reason"]
-    assert "Without results: 1 of 2 runs" in result.stdout
+    assert "Unfinished: 1 of 2 runs" in result.stdout
     repeated = cli("sweep", "m.yaml")
     assert (repeated.code, len(record(world)["cells"][1]["attempts"])) == (1, 1)
     retried = cli("sweep", "m.yaml", "--retry-failed", "--only", "file=odd")

@@ -13,7 +13,7 @@ from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_e
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, with_finished_runs
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_runs
+from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_runs, reasons_text
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, differing_settings, setting_text
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
@@ -106,8 +106,9 @@ def make_comparison(
 
 
 def _nothing(why: str, found: FoundRuns) -> CheckpointError:
-    left_out = "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in found.unfinished)
-    return CheckpointError(f"nothing to compare with: {why}{left_out}", code="report.nothing_to_compare")
+    left_out = reasons_text((run.reason, str(run.folder)) for run in found.unfinished)
+    text = f"nothing to compare with: {why}{f'; left out:{left_out}' if left_out else ''}"
+    return CheckpointError(text, code="report.nothing_to_compare")
 
 
 def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:

@@ -36,13 +36,13 @@ from paratune.reports.outcomes import (
     candidate_groups,
     candidates_table,
     chosen_table,
-    missing_table,
+    unfinished_table,
 )
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
 from paratune.reports.published import LAYOUTS, layout_tables, published_tables, read_plan
 from paratune.reports.rows import results, results_csv
-from paratune.reports.runs.read import certificates_table
+from paratune.reports.runs.read import certificates_table, reasons_text
 from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
 from paratune.reports.statements import TRUST, matrix_statements, trust_statements
 from paratune.reports.systems import figures, tables
@@ -60,9 +60,9 @@ _OF_RECORD = ("matrix", "matrix_text", "command", "created", "version", "code", 
 def matrix_document(report: SweepReport) -> ReportDocument:
     """Return the contents of a report of a matrix."""
     record = report.record
-    num_missing = len(report.cell_runs) - report.num_finished
-    have = "has" if num_missing == 1 else "have"
-    warning = f"{num_missing} of {counted(len(report.cell_runs), 'run')} {have} no results: see Missing runs."
+    num_unfinished = len(report.cell_runs) - report.num_finished
+    are = "is" if num_unfinished == 1 else "are"
+    warning = f"{num_unfinished} of {counted(len(report.cell_runs), 'run')} {are} unfinished: see Unfinished runs."
     version = f", paratune {record.version}" if record.version else ""
     started = f"Started {record.created} from {record.matrix}{version}. Commands and settings: see {REPRODUCE_HEADING}."
     source = f"sweep.json and the records of the runs in {report.folder}"
@@ -71,7 +71,7 @@ def matrix_document(report: SweepReport) -> ReportDocument:
         lead=(_subject(report), started),
         sections=matrix_sections(report),
         footer=f"{made_by(source)} Nothing was measured again.",
-        notices=(Notice(warning),) if num_missing else (),
+        notices=(Notice(warning),) if num_unfinished else (),
     )
 
 
@@ -126,7 +126,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         scaling = tuple(tables.scaling_tables(report))
         is_main = any(len(found.members) > 2 for found in scalings(report.measured))
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
-    yield ReportSection("missing", "Missing runs", tuple(missing_table(report)))
+    yield ReportSection("unfinished", "Unfinished runs", tuple(unfinished_table(report)))
     if report.measured:
         phases: tuple[Part, ...] = (figures.phase_drawing(report), tables.phases_table(report))
         yield ReportSection("phases", "Time by phase", phases)
@@ -265,7 +265,8 @@ def make_sweep(
     Raises:
         ConfigError: No run was evaluated by the metric of a target; or a plan is given and the matrix has no published
             figures; or there is no such layout.
-        CheckpointError: A folder or a plan has no matrix or a damaged one; or the files cannot be written.
+        CheckpointError: A folder or a plan has no matrix or a damaged one; no record of a finished run can be read; or
+            the files cannot be written.
     """
     if layout is not None and layout not in LAYOUTS:
         reason = f"the layouts are {', '.join(LAYOUTS)}{did_you_mean(layout, LAYOUTS)}"
@@ -273,6 +274,10 @@ def make_sweep(
     if out is not None:
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
+    if not report.runs and any(item.cell.state == "finished" for item in report.cell_runs):
+        listed = reasons_text((item.reason or "", item.cell.name) for item in report.cell_runs)
+        text = f"none of the {counted(len(report.cell_runs), 'run')} of {plain(report.folder)} can be read:{listed}"
+        raise CheckpointError(text, code="report.no_run", folder=report.folder)
     if plan is not None and report.record.published is None:
         reason = (
             f"a plan is shown next to published figures, and {report.record.name} has none; name a file of them in the "

@@ -1,8 +1,8 @@
 """The results of a matrix: scores of every run, mean and spread over seeds, the chosen candidates, and their tables.
 
-The choice is by the mean over seeds of one metric on validation, never by test scores. A candidate without all of its
-seeds is shown with the scores that exist, and not chosen; so is one without a seed that another candidate has.
-Probes, repeats and runs that cannot run here are left out.
+The choice is by the mean over seeds of one metric on validation, never by test scores. A candidate that lacks the score
+of a seed is shown with the scores that exist, and not chosen. Of a seed with several runs one score is enough. Probes,
+repeats and runs that cannot run here are left out.
 
 Candidates differ in axes that may change the quality. Runs that differ only in other axes (devices, strategy, loader
 workers) are one candidate: a choice among them would be random.
@@ -265,8 +265,8 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     candidate of a matrix without anything to choose is taken as it is.
     """
     cell_runs = [item for candidate in candidates for item in candidate.cell_runs]
-    num_missing = sum(item.record is None for item in cell_runs)
-    remarks = [f"{num_missing} of {counted(len(cell_runs), 'run')} without results"] if num_missing else []
+    num_unfinished = sum(item.record is None for item in cell_runs)
+    remarks = [f"{num_unfinished} of {counted(len(cell_runs), 'run')} unfinished"] if num_unfinished else []
     if len(candidates) == 1:
         return candidates[0], remarks
     if unscored := sum(item.record is not None and item.score("validation", metric) is None for item in cell_runs):
@@ -276,22 +276,22 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
         if (mean := candidate.amount("validation", metric).center) is not None
     ]  # fmt: skip
     if not whole:
-        return None, [*remarks, "nothing is chosen: no candidate has all of its runs"]
+        return None, [*remarks, "nothing is chosen: no candidate has a score of every seed"]
     best = (max if direction(metric) == "max" else min)(mean for _, mean in whole)
     tied = [candidate for candidate, mean in whole if mean == best]
     if len(tied) > 1:
         remarks.append(f"{len(tied)} candidates are equal in {metric} on validation; the first one is chosen")
     if len(whole) < len(candidates):
-        remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates with a result of every seed")
+        remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates with a score of every seed")
     return tied[0], remarks
 
 
-def missing_table(report: SweepReport) -> Iterator[Table]:
-    """Yield the table of runs without results, with the reasons, if there are any."""
+def unfinished_table(report: SweepReport) -> Iterator[Table]:
+    """Yield the table of the unfinished runs, with the reasons, if there are any."""
     rows = [(item.cell.name, item.reason or "") for item in report.cell_runs if item.record is None]
     if rows:
-        title = f"Without results: {len(rows)} of {counted(len(report.cell_runs), 'run')}"
-        yield make_table("missing", title, ("run", "reason"), rows, 2)
+        title = f"Unfinished: {len(rows)} of {counted(len(report.cell_runs), 'run')}"
+        yield make_table("unfinished", title, ("run", "reason"), rows, 2)
 
 
 def chosen_table(report: SweepReport) -> Table:

@@ -160,7 +160,8 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
         text = f"{len(groups) - MAX_SENTENCES} more selections are in the table."
         found.append(Statement("More selections", text, None, "chosen"))
     if report.groups and not groups:
-        found.append(Statement("Best in quality", "cannot tell: no candidate has all of its runs.", None, "chosen"))
+        text = "cannot tell: no candidate has a score of every seed."
+        found.append(Statement("Best in quality", text, None, "chosen"))
     found += [Statement("Event logs", text, False, "over_steps") for text in report.warnings]
     wanted, base = report.record.baseline, report.baseline
     if base is not None and not (wanted.items() <= base.values.items() if wanted else base is report.configurations[0]):
@@ -224,7 +225,8 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     text = f"{name}: {score}"
     if known := [(abs(lead.change), other, lead) for other, lead in group.compared if lead.change is not None]:
         _, second, lead = min(known, key=lambda item: item[0])
-        text += f"; next {second.label}, {change_words(lead, group.task)} {signed_interval_words(lead, group.task)}"
+        interval = "without an interval" if lead.low is None else signed_interval_words(lead, group.task)
+        text += f"; next {second.label}, {change_words(lead, group.task)} {interval}"
         text += f" over {report.repeats}s, on these rows" if lead.scope == "seeds" else ""
     shown = {other.label: lead.outcome for other, lead in group.compared if lead.is_shown}
     others = [candidate.label for candidate in group.candidates if candidate is not chosen]
@@ -247,7 +249,7 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
     if None not in prices:
         money = math.fsum(value * (price or 0.0) for value, price in hours)
         at = f"at {prices.pop():g} a device-hour" if len(prices) == 1 else "at the prices of their systems"
-        parts.append(f"{money:.2f} {at}")
+        parts.append(f"which cost {money:.2f} {at}")
     energy = [value for run in report.runs if (value := MEASURES["energy_j"].of(run)) is not None]
     known = f"energy is recorded for {len(energy)} of {counted(len(runs), 'run')}"
     parts.append(f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy" if len(energy) == len(runs) else known)

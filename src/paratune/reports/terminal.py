@@ -152,13 +152,13 @@ def _beside(report: Report | Comparison, num_runs: int, most: int) -> Iterator[T
         text = f"Certificate ({certificate.run_names(num_runs)}): {certificate.sentence} {certificate.path}"
         yield Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow")
     lost = [(run.reason, run.name) for run in report.unfinished]
-    yield from _without_results(lost, num_runs + len(lost), most)
+    yield from _unfinished(lost, num_runs + len(lost), most)
 
 
-def _without_results(lost: Sequence[tuple[str, str]], num_runs: int, most: int) -> Iterator[Text]:
-    """Yield the first reasons why runs have no results, each once; `lost` has the reason and the name of each run."""
+def _unfinished(lost: Sequence[tuple[str, str]], num_runs: int, most: int) -> Iterator[Text]:
+    """Yield the first reasons why runs are unfinished, each once; `lost` has the reason and the name of each run."""
     if lost:
-        yield Text(f"Without results: {len(lost)} of {counted(num_runs, 'run')}", style="bold yellow")
+        yield Text(f"Unfinished: {len(lost)} of {counted(num_runs, 'run')}", style="bold yellow")
     for reason, names in [*grouped(lost).items()][:most]:
         yield Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow")
 
@@ -193,7 +193,7 @@ def terminal_sweep(report: SweepReport) -> TerminalParts:
         if report.measured:
             yield main_table(report, most=most)
             yield from (*tables.get("layout", ()), *tables.get("targets", ()))
-        yield from _without_results(lost, len(report.cell_runs), most)
+        yield from _unfinished(lost, len(report.cell_runs), most)
 
     return TerminalParts(parts, _SWEEP_LINES)
 

@@ -131,7 +131,7 @@ def test_unfinished_runs_are_named(tmp_path, capsys):
     words.append(str(make_run(tmp_path / "ddp_seed9", kind="ddp", seed=9, finished=False)))
     assert compare(*words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("Without results: 1 of 7 runs") for line in lines)
+    assert any(line.startswith("Unfinished: 1 of 7 runs") for line in lines)
     assert any(line.startswith("ddp_seed9: ") for line in lines)
 
 

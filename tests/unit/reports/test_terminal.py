@@ -219,7 +219,7 @@ def test_the_reason_of_many_missing_runs_is_there_once(tmp_path: Path):
     states = dict.fromkeys(names[:4], ("pending", None)) | {names[4]: ("failed", "the loss is nan")}
     report = make_sweep(make_matrix(tmp_path / "m", (STRATEGY, SEEDS), lambda _: Made(), states=states), None)
     lines = printed(terminal_sweep(report), 200).splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("Without results: 5 of 6 runs"))
+    at = next(number for number, line in enumerate(lines) if line.startswith("Unfinished: 5 of 6 runs"))
     assert lines[at + 1].startswith("ddp_seed-1, ddp_seed-2, ddp_seed-3, and 1 more: ")
     assert lines[at + 2] == "zero3_seed-2: failed: the loss is nan"
 

@@ -4,7 +4,7 @@ Damaged records raise an error, all at once; unfinished runs are listed. Certifi
 found automatically; others are given on the command line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -152,6 +152,11 @@ class FoundRuns:
     warnings: tuple[str, ...] = ()  # what event logs lack
 
 
+def reasons_text(unfinished: Iterable[tuple[str, str]]) -> str:
+    """Return a line for each reason, with the runs, from pairs of reason and run."""
+    return "".join(f"\n  {plain(listing(names, 3))}: {plain(reason)}" for reason, names in grouped(unfinished).items())
+
+
 def read_runs(folders: Sequence[Path]) -> FoundRuns:
     """Read the records of finished runs in the given order, each once.
 
@@ -183,8 +188,8 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
     if not runs:
         text = f"{', '.join(map(plain, given))}: a certificate and not a run; give the runs of the certificate, too"
         if unfinished:
-            listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
-            text = f"no run is finished, so there is nothing to report:\n{listed}"
+            listed = reasons_text((run.reason, str(run.folder)) for run in unfinished)
+            text = f"no run is finished, so there is nothing to report:{listed}"
         raise CheckpointError(text, code="report.no_run")
     certificates, of_others = find_certificates(runs, given)
     several = (f"{names[0]} is given {len(names)} times, and shown once." for names in named.values() if len(names) > 1)

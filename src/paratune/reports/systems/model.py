@@ -31,6 +31,7 @@ from paratune.verdicts import Differs, Group, Verdict, speeds
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
 """Keys of axes that are no options: processes, nodes, probes, environment variables, and the matrix."""
+GONE = "its folder is gone: copy it back, or repeat paratune sweep, which trains it again"
 _OF_A_SEED = ("run", "data.split.seed")
 MAX_BARS = 30  # figures with bars show at most so many configurations
 
@@ -62,7 +63,8 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
             try:
                 found, reason = read_record(run, cell.name), None
             except CheckpointError as error:
-                reason = f"its record cannot be read: {plain(str(error).removeprefix(f'{run}/'))}"
+                why = plain(str(error).removeprefix(f"{run}/"))
+                reason = f"its record cannot be read: {why}" if run.exists() else GONE
         cell_runs.append(CellRun(cell, run, found, reason))
     return tuple(cell_runs)
 

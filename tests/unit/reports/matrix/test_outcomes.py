@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 
 from paratune.records.predictions import write_predictions
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
+from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import _subject as subject
 from paratune.reports.matrix import make_sweep, matrix_sections, read_joined
-from paratune.reports.outcomes import SweepReport, candidates_table, chosen_table, missing_table
-from paratune.reports.statements import chosen_statement
+from paratune.reports.outcomes import SweepReport, candidates_table, chosen_table, unfinished_table
+from paratune.reports.statements import chosen_statement, matrix_statements
+from paratune.reports.systems.model import GONE
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import Estimate
 
@@ -117,14 +120,14 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     (group,) = report.groups
     assert group.chosen.values == {"rate": "high"}
     assert group.remarks == (
-        "1 of 6 runs without results",
-        "chosen among the 1 of 2 candidates with a result of every seed",
+        "1 of 6 runs unfinished",
+        "chosen among the 1 of 2 candidates with a score of every seed",
     )
     rows = candidates_table(report, group, 0)
     assert rows.rows[1][:5] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "0.8600", "failed", "0.8600")
-    assert [table.rows for table in missing_table(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
+    assert [table.rows for table in unfinished_table(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
     # Of probes no run has scores: what is counted is what came to nothing.
-    assert [table.title for table in missing_table(report)] == ["Without results: 1 of 6 runs"]
+    assert [table.title for table in unfinished_table(report)] == ["Unfinished: 1 of 6 runs"]
 
 
 def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
@@ -132,7 +135,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
     report = make(tmp_path / "m", left_out=("high_seed-1",))
     (group,) = report.groups
     assert group.chosen.values == {"rate": "low"}
-    assert group.remarks == ("chosen among the 1 of 2 candidates with a result of every seed",)
+    assert group.remarks == ("chosen among the 1 of 2 candidates with a score of every seed",)
     rows = candidates_table(report, group, 0)
     assert rows.rows[0][:5] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "", "0.9000", "0.8500")
     assert "3 seeds (1, 2, 3)" in chosen_table(report).notes[0]
@@ -148,7 +151,7 @@ def test_no_candidate_is_chosen_if_all_lack_runs(tmp_path: Path):
     report = make(tmp_path / "m", missing={"low_seed-2": "pending", "high_seed-1": "interrupted"})
     (group,) = report.groups
     assert group.chosen is None
-    assert "nothing is chosen: no candidate has all of its runs" in group.remarks
+    assert "nothing is chosen: no candidate has a score of every seed" in group.remarks
     assert chosen_table(report).rows == (("table6", "none", "n/a", "n/a"),)
 
 
@@ -287,6 +290,47 @@ def test_a_seed_without_some_of_its_runs_is_told_with_their_number(tmp_path: Pat
     assert low[1].text == "0.7000 ± 0.0000"
 
 
+@pytest.mark.parametrize(
+    ("lost", "chosen"),
+    [
+        (("fsdp2_high_seed-2",), "high"),
+        (("fsdp2_high_seed-2", "ddp_high_seed-2"), "high"),
+        (("fsdp2_high_seed-2", "ddp_high_seed-2", "zero3_high_seed-2"), "low"),
+        (tuple(f"{kind}_{rate}_seed-2" for kind in ("ddp", "fsdp2", "zero3") for rate in RATE.values), None),
+        (tuple(f"{kind}_{rate}_seed-{at}" for kind in ("ddp", "fsdp2", "zero3") for rate, at in
+               (("high", 1), ("low", 2))), None),
+    ],
+)  # fmt: skip
+def test_a_candidate_needs_one_score_of_every_seed(lost: tuple[str, ...], chosen: str | None, tmp_path: Path):
+    three = replace(STRATEGY, values={name: name for name in ("ddp", "fsdp2", "zero3")})
+    scores = {"high": (0.80, 0.80, 0.80), "low": (0.70, 0.70, 0.70)}
+    report = make(tmp_path / "m", (three, RATE, SEED), scores=scores, missing=dict.fromkeys(lost, "failed"))
+    (group,) = report.groups
+    assert (group.chosen and group.chosen.values["rate"]) == chosen
+    told = "\n".join([*group.remarks, *(found.text for found in matrix_statements(report))])
+    assert "of its runs" not in told  # a missing run alone is no reason
+    assert ("score of every seed" in told) is (chosen != "high")
+
+
+@pytest.mark.parametrize("states", [{}, {"high_seed-2": "failed", "low_seed-1": "pending"}])
+def test_a_matrix_whose_runs_are_gone_is_an_error_that_names_each_reason_once(states: dict[str, str], tmp_path: Path):
+    make(tmp_path / "m", missing=states)
+    shutil.rmtree(tmp_path / "m" / "runs" / "low_seed-3")
+    some = make_sweep(tmp_path / "m", None)
+    assert {item.reason for item in some.cell_runs if item.cell.name == "low_seed-3"} == {GONE}
+    shutil.rmtree(tmp_path / "m" / "runs")
+    with raises_code("report.no_run", "6 runs", "paratune sweep", folder=tmp_path / "m") as caught:
+        make_sweep(tmp_path / "m", tmp_path / "out")
+    assert str(caught.value).count("is gone") == 1
+    assert len(str(caught.value).splitlines()) == 2 + len(states)
+    assert not (tmp_path / "out").exists()
+    make(tmp_path / "failed", missing={f"{rate}_seed-{at}": "failed" for rate in RATE.values for at in (1, 2, 3)})
+    assert make_sweep(tmp_path / "failed", None).num_finished == 0  # as at the end of a sweep
+    with raises_code("report.nothing_to_compare") as caught:
+        make_comparison([str(tmp_path / "m")])
+    assert str(caught.value).count("is gone") == 1
+
+
 def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: Path):
     folder = tmp_path / "m"
     make(folder)
@@ -362,7 +406,7 @@ def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
 def test_skipped_runs_are_shown_with_their_reason(tmp_path: Path):
     make(tmp_path / "m")
     report = _with_cells(tmp_path / "m", high_seed_1={"state": "skipped", "reason": "nproc: 8, and 2 GPUs"})
-    assert [table.rows for table in missing_table(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
+    assert [table.rows for table in unfinished_table(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
     assert "5 of 6 runs finished, 1 cannot run here." in subject(report)
 
 
@@ -386,7 +430,7 @@ def test_runs_that_have_no_scores_leave_no_empty_table(change: dict[str, str], t
     record = read_sweep(tmp_path / "m")
     report = _with_cells(tmp_path / "m", **{cell.name.replace("-", "_"): changes for cell in record.cells})
     assert (report.groups, report.num_finished) == ((), 0)
-    assert [section.key for section in matrix_sections(report)] == ["missing", "reproduce"]
+    assert [section.key for section in matrix_sections(report)] == ["unfinished", "reproduce"]
     assert [len(table.rows) for section in matrix_sections(report) for table in section.tables][:2] == [6, 3]
     make_sweep(tmp_path / "m", tmp_path / "out")
     assert "Results" not in (tmp_path / "out" / "index.html").read_text()
