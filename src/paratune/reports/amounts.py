@@ -21,13 +21,13 @@ class Amount:
     center: float | None  # totals over totals for a rate, else the mean; None when no run has a value
     num_runs: int  # runs, or seeds, that could have a value
     remark: str = ""  # how it was computed, or why it is unknown, if that differs from the measure
-    is_of_all: bool = False  # one value for all runs together, such as a ratio, without a spread
+    is_pooled: bool = False  # one value of all runs together, such as a ratio of means: it has no spread
     interval: tuple[float, float] | None = None  # 95% confidence interval of such a value, over several runs
 
     @cached_property
     def deviation(self) -> float | None:
         """Sample standard deviation (n - 1) over the runs; None for fewer than two runs."""
-        if len(self.values) < 2 or self.is_of_all:
+        if len(self.values) < 2 or self.is_pooled:
             return None
         try:
             return statistics.stdev(self.values.values())

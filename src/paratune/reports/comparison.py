@@ -17,7 +17,7 @@ from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, differing_settings, setting_text
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
-from paratune.reports.systems.model import CellRun, Systems, build_systems, label_of
+from paratune.reports.systems.model import CellRun, Systems, build_systems, values_label
 from paratune.reports.systems.tables import MAX_BESIDE
 from paratune.verdicts import Margin
 from paratune.verdicts.groups import OF_ONE_RUN
@@ -152,7 +152,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     systems = build_systems(folder, record)
     if baseline is not None:  # one value, or a label of the compared axes or of all axes
         by_label = {member.label: member.values for member in systems.configurations}
-        known = by_label | {label_of(compared, values): values for values in by_label.values()}
+        known = by_label | {values_label(compared, values): values for values in by_label.values()}
         for axis in reversed(compared):
             known |= {word: {axis.label: name} for name, shown in axis.values.items() for word in (shown, name)}
         if baseline not in known:

@@ -6,10 +6,9 @@ out.
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
@@ -31,7 +30,6 @@ from paratune.reports.document import (
     shown_sections,
 )
 from paratune.reports.outcomes import (
-    CandidateGroup,
     SweepReport,
     candidate_groups,
     candidates_table,
@@ -49,12 +47,8 @@ from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
 from paratune.reports.systems.model import MATRIX, read_cell_runs
-from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin
 from paratune.verdicts.speeds import reference_batch_of
-
-SWEEP_REPORT_SCHEMA_VERSION = 1
-_OF_RECORD = ("matrix", "matrix_text", "command", "created", "version", "code", "select_per", "past")
 
 
 def matrix_document(report: SweepReport) -> ReportDocument:
@@ -69,16 +63,14 @@ def matrix_document(report: SweepReport) -> ReportDocument:
     return ReportDocument(
         title=f"{record.name}: {counted(len(report.cell_runs), 'run')}",
         lead=(_subject(report), started),
-        sections=matrix_sections(report),
+        sections=report.sections,
         footer=f"{made_by(source)} Nothing was measured again.",
         notices=(Notice(warning),) if num_unfinished else (),
     )
 
 
 def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
-    """Return the sections that are not empty; those stored in the report, if it has any."""
-    if report.sections:
-        return report.sections
+    """Return the sections that are not empty."""
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
     summary = tuple(box for box in boxes if box.statements) if report.runs else ()
     return shown_sections([ReportSection("summary", "Summary", summary), *_sections(report)])
@@ -103,8 +95,10 @@ def _subject(report: SweepReport) -> str:
         found = f" Search: {search.num_trials} {search.method} trials, seed {search.seed}; {'; '.join(search.space)}."
     num_past = len(report.record.past)
     past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
-    skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""
-    probes = " All runs are probes: a few steps for timing, without scores." if report.are_probes else ""
+    num_skipped = sum(item.cell.state == "skipped" and item.cell.is_needed for item in report.cell_runs)
+    skipped = f", {num_skipped} cannot run here" if num_skipped else ""
+    are_probes = all(item.cell.kind == "probe" for item in report.cell_runs)
+    probes = " All runs are probes: a few steps for timing, without scores." if are_probes else ""
     finished = f"{report.num_finished} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
     return f"{finished} Axes: {axes}.{found}{probes}{past}"
 
@@ -133,7 +127,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         # These a page opens on request.
         found, left_out = report.certificates
         scored = [(member.label, member.scored) for member in report.measured]
-        members, selection = report.drawn(report.measured, figures.MAX_LINES)
+        members, selection = report.drawn(figures.MAX_LINES)
         groups = [(member.label, member.runs) for member in members]
         base = report.baseline
         batch = None if base is None else reference_batch_of(base.runs[0])
@@ -164,65 +158,6 @@ def matrix_csv(report: SweepReport) -> str:
         more = {"chosen": int(cell.name in chosen), "reason": item.reason}
         columns.append({"run": cell.name, "folder": str(item.folder), **axes, **own, **more})
     return results_csv(results({item.cell.name: item.record for item in report.cell_runs}, columns))
-
-
-def as_dict(report: SweepReport) -> dict[str, Any]:
-    """Return the report as plain data, as in report.json; unknown values are None."""
-    record, sections = report.record, matrix_sections(report)
-    return {
-        "generator": GENERATOR,
-        "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
-        "sweep": record.name,
-        "folder": str(report.folder),
-        **{name: getattr(record, name) for name in _OF_RECORD},
-        "num_runs": len(report.cell_runs),
-        "num_finished": report.num_finished,
-        "axes": [asdict(axis) for axis in record.axes],
-        "groups": [_group(group) for group in report.groups],
-        "runs": [
-            asdict(item.cell)
-            | {"folder": str(item.folder), "reason": item.reason, "scores": dict(item.scores)}
-            | {"slices": {} if item.record is None else dict(item.record.summary.slices)}
-            for item in report.cell_runs
-        ],
-        "verdicts": [verdict.as_dict() for verdict in report.verdicts],
-        "effects": [
-            {**vars(family), "effects": [effect.as_dict() for effect in family.effects]} for family in report.effects
-        ],
-        "summary": [asdict(part) for section in sections for part in section.boxes],
-        "tables": [table.as_dict() for section in sections for table in section.tables],
-        "files": [str(path) for path in report.files],
-    }
-
-
-def _group(group: CandidateGroup) -> dict[str, Any]:
-    candidates = []
-    for candidate in group.candidates:
-        scores: dict[str, dict[str, Any]] = {}
-        known = [
-            (split, metric) for item in candidate.cell_runs for split, own in item.scores.items() for metric in own
-        ]
-        for split, metric in sorted(dict.fromkeys(known), key=lambda pair: pair[0] != "validation"):
-            found = candidate.amount(split, metric)
-            num_left_out, values = candidate.num_left_out, [found.values.get(seed) for seed in candidate.by_seed]
-            scores.setdefault(split, {})[metric] = {
-                "mean": found.center, "standard_deviation": found.deviation, "num_runs": len(found.values),
-                "num_planned": found.num_runs - num_left_out, "num_left_out": num_left_out, "values": values,
-            }  # fmt: skip
-        names = [item.cell.name for item in candidate.cell_runs]
-        candidates.append({"values": dict(candidate.values), "runs": names, "scores": scores})
-    return {
-        "values": dict(group.values),
-        "task": group.task,
-        "chosen_by": {"split": "validation", "metric": group.metric},
-        "chosen": None if group.chosen is None else dict(group.chosen.values),
-        "remarks": list(group.remarks),
-        "tied": [dict(candidate.values) for candidate in group.tied],
-        "not_chosen_among": list(group.not_chosen_among),
-        "constant": None if group.constant is None else {"predicts": group.predicts, "score": group.constant},
-        "is_below_constant": group.is_below_constant,
-        "candidates": candidates,
-    }
 
 
 def notes_parts(text: str) -> Iterator[Part]:
@@ -296,7 +231,7 @@ def make_sweep(
         return report
     files = {**document_files(matrix_document(report), wanted=wanted), CSV: matrix_csv(report)}
     texts = {REPRODUCE: reproduction_texts(reproduced_runs(report), report.matrices)}
-    return replace(report, files=write_files(out, files, {**as_dict(report), **texts}))
+    return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
 
 
 def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
@@ -314,7 +249,8 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     first = records[0]
     if len(records) == 1:
         first = first if price is None else replace(first, price_per_device_hour=price)
-        return SweepReport(first, runs_of[0], folder=folders[0], groups=candidate_groups(first, runs_of[0]))
+        groups = candidate_groups(first, runs_of[0])
+        return SweepReport(first, runs_of[0], folder=folders[0], groups=groups, matrices=(first,))
     paths = [folder.resolve().parts for folder in folders]
     if twice := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
         raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
@@ -351,7 +287,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     return SweepReport(
         record, tuple(cell_runs), prices=dict(zip(names, prices, strict=True)),
         folder=Path(os.path.commonpath([folder.resolve() for folder in folders])),
-        groups=candidate_groups(record, cell_runs), joined=tuple(records),
+        groups=candidate_groups(record, cell_runs), matrices=tuple(records),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ workers) are one candidate: a choice among them would be random.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,51 +19,22 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.config.metric_names import ScoreTarget, direction
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord
-from paratune.reports.amounts import Amount, amount_text, mean, scale_of
+from paratune.reports.amounts import amount_text, scale_of
 from paratune.reports.document import ReportSection
-from paratune.reports.measures import metric_name, score
+from paratune.reports.measures import metric_name
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.judging import AxisEffects
-from paratune.reports.systems.model import CellRun, Configuration, Systems, label_of
+from paratune.reports.systems.model import CellRun, Configuration, Systems, values_label
 from paratune.reports.tables.table import Row, Table, TableCell, make_table
+from paratune.reports.text import GENERATOR
 from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
 from paratune.verdicts.finding import decide
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import look_history
 
+SWEEP_REPORT_SCHEMA_VERSION = 1
+_OF_RECORD = ("matrix", "matrix_text", "command", "created", "version", "code", "select_per", "past")
 _OTHERS = "Others"  # heading of the values that are in no group of the matrix
-
-
-@dataclass(frozen=True)
-class Candidate(Configuration):
-    """The runs of a combination of values of the axes that may change the quality.
-
-    For each seed one, or several that differ only in how they train.
-    """
-
-    num_left_out: int = 0  # seeds that other candidates have, and that are excluded or cannot run here
-    seeds: tuple[str, ...] = ()  # labels of the axes of seeds
-
-    @cached_property
-    def by_seed(self) -> Mapping[str, list[CellRun]]:
-        """The runs of each seed, by its name."""
-        return grouped((", ".join(item.cell.values[label] for label in self.seeds), item) for item in self.cell_runs)
-
-    def amount(self, split: str, metric: str) -> Amount:
-        """Return a score over the seeds that have it, each the mean over its runs; the remark has how many lack it."""
-        known = {
-            seed: [value for cell_run in cell_runs if (value := cell_run.score(split, metric)) is not None]
-            for seed, cell_runs in self.by_seed.items()
-        }
-        values = {seed: of_seed for seed, scores in known.items() if (of_seed := mean(scores)) is not None}
-        num_runs, num_planned = (sum(len(of[seed]) for seed in values) for of in (known, self.by_seed))
-        few = f"{num_runs} of {num_planned} runs" if num_runs < num_planned else ""
-        return Amount(score(split, metric), values, mean(values.values()), len(self.by_seed) + self.num_left_out, few)
-
-    def is_whole(self, metric: str) -> bool:
-        """Return whether each seed that other candidates have has the score on validation."""
-        found = self.amount("validation", metric)
-        return len(found.values) == found.num_runs
 
 
 @dataclass(frozen=True)
@@ -74,10 +45,10 @@ class CandidateGroup:
     task: str
     metric: str
     metrics: tuple[str, ...]  # metrics that tables show
-    candidates: tuple[Candidate, ...]
-    chosen: Candidate | None
+    candidates: tuple[Configuration, ...]
+    chosen: Configuration | None
     remarks: tuple[str, ...]  # remarks on the choice
-    compared: tuple[tuple[Candidate, MeasureComparison], ...] = ()
+    compared: tuple[tuple[Configuration, MeasureComparison], ...] = ()
     """Each other candidate that has all of its seeds, compared with the chosen one in the metric on validation."""
     not_chosen_among: tuple[str, ...] = ()  # labels of axes that do not change what is trained
     constant: float | None = None
@@ -85,7 +56,7 @@ class CandidateGroup:
     predicts: str | None = None  # what the constant prediction is, such as the majority class
 
     @property
-    def tied(self) -> tuple[Candidate, ...]:
+    def tied(self) -> tuple[Configuration, ...]:
         """The candidates that cannot be distinguished from the chosen one; none with one seed, which tells nothing."""
         return tuple(
             other for other, found in self.compared if found.outcome != "different" and min(found.num_runs) > 1
@@ -94,7 +65,7 @@ class CandidateGroup:
     @property
     def is_below_constant(self) -> bool:
         """Whether the chosen candidate is not better on validation than a constant prediction."""
-        score = None if self.chosen is None else self.chosen.amount("validation", self.metric).center
+        score = None if self.chosen is None else self.chosen.score_over_seeds("validation", self.metric).center
         return not (score is None or self.constant is None or is_better_score(self.metric, score, self.constant))
 
     @property
@@ -102,6 +73,36 @@ class CandidateGroup:
         """The split whose scores are shown: test, or validation when no run has test scores."""
         runs = (cell_run for candidate in self.candidates for cell_run in candidate.cell_runs)
         return "test" if any(cell_run.scores.get("test") for cell_run in runs) else "validation"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as in report.json."""
+        candidates = []
+        for candidate in self.candidates:
+            scores: dict[str, dict[str, Any]] = {}
+            known = [
+                (split, metric) for item in candidate.cell_runs for split, own in item.scores.items() for metric in own
+            ]
+            for split, metric in sorted(dict.fromkeys(known), key=lambda pair: pair[0] != "validation"):
+                found, num_left_out = candidate.score_over_seeds(split, metric), candidate.num_left_out
+                scores.setdefault(split, {})[metric] = {
+                    "mean": found.center, "standard_deviation": found.deviation, "num_runs": len(found.values),
+                    "num_planned": found.num_runs - num_left_out, "num_left_out": num_left_out,
+                    "values": [found.values.get(seed) for seed in candidate.by_seed],
+                }  # fmt: skip
+            names = [item.cell.name for item in candidate.cell_runs]
+            candidates.append({"values": dict(candidate.values), "runs": names, "scores": scores})
+        return {
+            "values": dict(self.values),
+            "task": self.task,
+            "chosen_by": {"split": "validation", "metric": self.metric},
+            "chosen": None if self.chosen is None else dict(self.chosen.values),
+            "remarks": list(self.remarks),
+            "tied": [dict(candidate.values) for candidate in self.tied],
+            "not_chosen_among": list(self.not_chosen_among),
+            "constant": None if self.constant is None else {"predicts": self.predicts, "score": self.constant},
+            "is_below_constant": self.is_below_constant,
+            "candidates": candidates,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,23 +118,13 @@ class SweepReport(Systems):
     layout: str | None = None  # name of the study in whose layout a table is added
     plan: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Planned figures of the cells by name, from `paratune plan`; empty when no plan was given."""
-    sections: tuple[ReportSection, ...] = ()  # sections of the report; empty before a format needs them
-    joined: tuple[SweepRecord, ...] = ()  # records of each of several matrices; empty for a single one
+    sections: tuple[ReportSection, ...] = ()
+    matrices: tuple[SweepRecord, ...]  # the records of the matrices
 
-    @property
-    def matrices(self) -> tuple[SweepRecord, ...]:
-        """The records of the matrices."""
-        return self.joined or (self.record,)
-
-    @property
-    def seeds(self) -> tuple[str, ...]:
-        """The seeds as tables show them; none when the matrix has no axis of seeds."""
-        return next((tuple(axis.values.values()) for axis in self.record.axes if axis.is_seed), ())
-
-    @property
-    def repeats(self) -> str:
-        """What the runs of a candidate differ in: seed or fold."""
-        return next((axis.repeats for axis in self.record.axes if axis.is_seed), "seed")
+    @cached_property
+    def seed_axis(self) -> Axis:
+        """The axis of seeds or folds; one without values when the matrix has none."""
+        return next((axis for axis in self.record.axes if axis.is_seed), Axis("", "", {}, is_seed=True))
 
     def shown(self, label: str, name: str) -> str:
         """Return the text that tables show for a value of an axis."""
@@ -148,21 +139,33 @@ class SweepReport(Systems):
     def num_finished(self) -> int:
         return sum(cell_run.record is not None for cell_run in self.cell_runs)
 
-    @property
-    def are_probes(self) -> bool:
-        """Whether no run can have scores, because all are probes."""
-        return bool(self.cell_runs) and all(cell_run.cell.kind == "probe" for cell_run in self.cell_runs)
-
-    @property
-    def num_skipped(self) -> int:
-        """Number of runs that cannot run here."""
-        return sum(item.cell.state == "skipped" and item.cell.is_needed for item in self.cell_runs)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
-        from paratune.reports.matrix import as_dict
-
-        return as_dict(self)
+        record = self.record
+        return {
+            "generator": GENERATOR,
+            "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
+            "sweep": record.name,
+            "folder": str(self.folder),
+            **{name: getattr(record, name) for name in _OF_RECORD},
+            "num_runs": len(self.cell_runs),
+            "num_finished": self.num_finished,
+            "axes": [asdict(axis) for axis in record.axes],
+            "groups": [group.as_dict() for group in self.groups],
+            "runs": [
+                asdict(item.cell)
+                | {"folder": str(item.folder), "reason": item.reason, "scores": dict(item.scores)}
+                | {"slices": {} if item.record is None else dict(item.record.summary.slices)}
+                for item in self.cell_runs
+            ],
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
+            "effects": [
+                {**vars(family), "effects": [effect.as_dict() for effect in family.effects]} for family in self.effects
+            ],
+            "summary": [asdict(part) for section in self.sections for part in section.boxes],
+            "tables": [table.as_dict() for section in self.sections for table in section.tables],
+            "files": [str(path) for path in self.files],
+        }
 
     def _repr_html_(self) -> str:
         from paratune.console.notebook import html_of
@@ -195,8 +198,10 @@ def candidate_groups(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple
             missing = all_seeds - {values_of(item, seeds) for item in runs}
             num_left_out = sum((*names, *names_tried, *seed) not in not_needed for seed in missing)
             values = {axis.label: name for axis, name in zip(tried, names_tried, strict=True)}
-            labels = tuple(axis.label for axis in seeds)
-            candidates.append(Candidate(label_of(tried, values), values, tuple(runs), {}, num_left_out, labels))
+            candidates.append(Configuration(
+                values_label(tried, values), values, tuple(runs), seeds=tuple(axis.label for axis in seeds),
+                num_left_out=num_left_out,
+            ))  # fmt: skip
         cell = members[0].cell
         chosen, remarks = choose(candidates, cell.metric)
         constants = (
@@ -232,8 +237,8 @@ def _may_change_quality(axis: Axis, record: SweepRecord, cell_runs: Sequence[Cel
 
 
 def compare_with_chosen(
-    candidates: Sequence[Candidate], chosen: Candidate | None, metric: str, history: LookHistory
-) -> tuple[tuple[Candidate, MeasureComparison], ...]:
+    candidates: Sequence[Configuration], chosen: Configuration | None, metric: str, history: LookHistory
+) -> tuple[tuple[Configuration, MeasureComparison], ...]:
     """Return each other candidate that has all of its seeds, with its verdict against the chosen one on validation.
 
     They are verdicts as those of `paratune compare`: over seeds and rows, corrected for their number and for looks.
@@ -258,7 +263,7 @@ def compare_with_chosen(
     return tuple(zip(others, found, strict=True))
 
 
-def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:
+def choose(candidates: Sequence[Configuration], metric: str) -> tuple[Configuration | None, list[str]]:
     """Return the best candidate by the mean of a metric on validation, and remarks on the choice.
 
     Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
@@ -273,7 +278,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
         remarks.append(f"{counted(unscored, 'finished run')} without a finite {metric} on validation")
     whole = [
         (candidate, mean) for candidate in candidates if candidate.is_whole(metric)
-        if (mean := candidate.amount("validation", metric).center) is not None
+        if (mean := candidate.score_over_seeds("validation", metric).center) is not None
     ]  # fmt: skip
     if not whole:
         return None, [*remarks, "nothing is chosen: no candidate has a score of every seed"]
@@ -332,7 +337,7 @@ def chosen_table(report: SweepReport) -> Table:
 
 
 def _table_notes(report: SweepReport) -> Iterator[str]:
-    seeds, noun = report.seeds, report.repeats
+    seeds, noun = report.seed_axis.values.values(), report.seed_axis.repeats
     about = f"over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets"
     yield f"Mean ± sample standard deviation {about}." if len(seeds) > 1 else f"One {noun}: no spread over {noun}s."
     if not report.is_choice:
@@ -354,9 +359,10 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
     """Return all candidates of a group, with the score of every run."""
     tried = list(group.candidates[0].values)
     tests = group.metrics if group.split_shown == "test" else ()
-    axis = next((axis for axis in report.record.axes if axis.is_seed and len(report.seeds) > 1), None)
+    axis = report.seed_axis
+    seeds = axis.values if len(axis.values) > 1 else {}
     header = [*(tried or ["runs"]), f"validation {metric_name(group.metric)}"]
-    header += [f"{report.repeats} {seed}" for seed in report.seeds] if axis else []
+    header += [f"{axis.repeats} {seed}" for seed in seeds.values()]
     header += [f"test {metric_name(metric)}" for metric in tests]
     rows, marked = [], []
     for position, candidate in enumerate(group.candidates):
@@ -365,8 +371,8 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
         names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
         names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
         row: list[str | TableCell] = [*names, found := _mean(candidate, "validation", group.metric)]
-        values = candidate.amount("validation", group.metric).values
-        for seed in axis.values if axis else ():
+        values = candidate.score_over_seeds("validation", group.metric).values
+        for seed in seeds:
             cell_runs = candidate.by_seed.get(seed, [])
             known = [item for item in cell_runs if item.score("validation", group.metric) is not None]
             runs = tuple(item.cell.name for item in known or cell_runs if item.record is not None)
@@ -383,10 +389,10 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
     return make_table(f"candidates-{number}", title, header, rows, len(tried) or 1, notes, marked)
 
 
-def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
+def _mean(candidate: Configuration | None, split: str, metric: str) -> TableCell:
     if candidate is None:
         return TableCell(NOT_AVAILABLE)
-    found = candidate.amount(split, metric)
+    found = candidate.score_over_seeds(split, metric)
     runs_ = tuple(item.cell.name for item in candidate.cell_runs if item.score(split, metric) is not None)
     text, source = amount_text(found, scale_of("score", ())), f"mean of summary.scores.{split}.{metric}"
     text += f" ({found.remark})" if found.remark else ""

@@ -21,7 +21,7 @@ from paratune.reports.amounts import Scale
 from paratune.reports.measures import MEASURES, OF_CONFIGURATIONS, Measure, score
 from paratune.reports.outcomes import SweepReport
 from paratune.reports.systems.building import build, memory_kinds, scalings
-from paratune.reports.systems.model import Configuration, Systems, label_of
+from paratune.reports.systems.model import Configuration, Systems, values_label
 from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
 from paratune.verdicts import Group, Margin, MeasureComparison
@@ -148,7 +148,7 @@ def _claims_table(systems: Systems, published: Published) -> Table:
         for pair, (_, words) in zip(claim.pairs, judged, strict=True):
             # The values in which both sides differ, as tables show them.
             axes = [axis for axis in systems.record.axes if pair.of.get(axis.label) != pair.than.get(axis.label)]
-            sides = (label_of([axis for axis in axes if axis.label in side], side) for side in (pair.of, pair.than))
+            sides = (values_label([axis for axis in axes if axis.label in side], side) for side in (pair.of, pair.than))
             changes.append(f"{' against '.join(sides)}: {words}")
             members = [*_with_values(systems, pair.of), *_with_values(systems, pair.than)]
             runs |= dict.fromkeys(run.name for member in members for run in member.runs)

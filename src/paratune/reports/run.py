@@ -34,7 +34,7 @@ from paratune.reports.runs.sameness import (
     execution_differences,
     setting_text,
 )
-from paratune.reports.statements import run_statements
+from paratune.reports.statements import TRUST, run_statements, trust_statements
 from paratune.reports.systems import figures, tables
 from paratune.reports.systems.judging import judged, verdict_section
 from paratune.reports.systems.model import Systems
@@ -351,7 +351,9 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     suffixed = [(run, f"-{number}" if len(runs) > 1 else "") for number, run in enumerate(runs, start=1)]
     statements = run_statements(report.verdicts)
     summary: list[Part] = [StatementBox(statements)] if statements else []
-    summary += [tables.main_table(report.systems)] if len(report.runs) > 1 else []
+    if len(report.runs) > 1:
+        summary += [tables.main_table(report.systems)]
+        summary += [StatementBox(trust_statements(report.systems, report.certificates), TRUST)]
     yield ReportSection("summary", "Summary", tuple(summary))
     yield verdict_section(report.verdicts, report.verdict_notes)
     comparison = comparison_table(report, runs)

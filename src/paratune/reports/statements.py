@@ -2,16 +2,17 @@
 
 Unknown is never no. "X is fastest" needs that X is shown to be faster and as good, and that every other configuration
 is shown not to be faster: one with an unknown speed, without a score, with one run or without any run leaves it open.
-A matrix also has whether its comparisons can be trusted: order of the runs, drift, load, seeds, experiment,
+`trust_statements` has whether the comparisons can be trusted: order of the runs, drift, load, seeds, experiment,
 certificates.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
-from paratune.base.units import counted, format_duration
+from paratune.base.units import NOT_AVAILABLE, counted, format_duration
 from paratune.config.metric_names import is_lower_better, metric_label
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
@@ -20,8 +21,9 @@ from paratune.reports.outcomes import CandidateGroup, SweepReport
 from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.runs.read import Certificate
 from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
+from paratune.reports.systems.model import Systems
 from paratune.verdicts import Differs, MeasureComparison, Verdict
-from paratune.verdicts.groups import ANY_VALUE, NegativeControl
+from paratune.verdicts.groups import ANY_VALUE
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
 from paratune.verdicts.words import (
     LEAST_LOAD_DIFFERENCE,
@@ -36,7 +38,6 @@ from paratune.verdicts.words import (
 MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
 TRUST = "Can this be trusted?"
 WIDE_DRIFT = 0.1  # change of the speed: an interval that goes further excludes no drift that matters
-Result = tuple[str, bool | None]  # text of a statement, and whether it is good
 SMALL_CONTROL = 0.02  # difference of speed within which configurations count as equal by default
 HIGH_LOAD = 0.1  # share of all cores: other programs that use more make the times of a run longer
 LEAST_OWN_SHARE = 0.5  # of the cores for which a run has threads: one that uses less waits
@@ -78,73 +79,90 @@ def run_statements(verdicts: Sequence[Verdict]) -> tuple[Statement, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """A configuration in a ranking against its baseline."""
+
+    verdict: Verdict
+    leads: bool | None  # whether it is shown to be better than the baseline; None: not decided
+    measure: MeasureComparison  # by which it is ranked
+    words: str
+
+    @property
+    def gain(self) -> tuple[float, float, float]:
+        """Lower end of the interval, change, and upper end, all such that more is better; infinite where unknown."""
+        one = self.measure
+        ends = ((one.low, -math.inf), (one.change, -math.inf), (one.high, math.inf))
+        low, change, high = (unknown if end is None else end for end, unknown in ends)
+        is_less_better = not one.is_ratio and is_lower_better(one.measure)
+        return (-high, -change, -low) if is_less_better else (low, change, high)
+
+
 def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
     """Return the sentence on what is fastest at equal quality among the configurations of one baseline."""
-    found = []
-    said: dict[bool | None, str] = {True: "better", False: "worse"}
+    ranking = []
     for verdict in verdicts:
-        outcomes = grouped((said.get(one.is_better, one.outcome), name_of(one)) for one in verdict.quality)
+        outcomes = grouped(
+            ({True: "better", False: "worse", None: score.outcome}[score.is_better], name_of(score))
+            for score in verdict.quality
+        )
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
         words = f"{comparison_words(verdict.speed)}; {quality or 'no score is compared'}"
-        leads = all_of(is_better(verdict.speed), is_as_good(verdict))
-        found.append((verdict, None if verdict.differs.unknown else leads, verdict.speed, words))
+        leads = None if verdict.differs.unknown else all_of(is_better(verdict.speed), is_as_good(verdict))
+        ranking.append(Ranked(verdict, leads, verdict.speed, words))
     label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
-    return _leading(label, found, "faster without being worse", "as fast or faster")
+    return _leading(label, ranking, "faster without being worse", "as fast or faster")
 
 
 def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     """Yield the sentence on what is best in the headline score that is compared with one baseline, if there is one."""
-    firsts = [(verdict, verdict.quality[:1], (*verdict.quality, UNKNOWN)[0]) for verdict in verdicts]
-    found = [
-        (it, None if it.differs.unknown else is_better(one), one, quality_words(first, it.task))
-        for it, first, one in firsts
-    ]
-    if score := next((one for _, first, one in firsts if first), None):
-        yield _leading(f"Best in {name_of(score)}", found, "better", "as good or better")
+    ranking = []
+    for verdict in verdicts:
+        score = verdict.quality[0] if verdict.quality else UNKNOWN
+        leads = None if verdict.differs.unknown else is_better(score)
+        ranking.append(Ranked(verdict, leads, score, quality_words(verdict.quality[:1], verdict.task)))
+    if names := [name_of(one.measure) for one in ranking if one.measure is not UNKNOWN]:
+        yield _leading(f"Best in {names[0]}", ranking, "better", "as good or better")
 
 
-def _gains(comparison: MeasureComparison) -> tuple[float, float, float]:
-    """Return the lower end of the interval, the change, and the upper end, all such that more is better."""
-    ends = ((comparison.low, -math.inf), (comparison.change, -math.inf), (comparison.high, math.inf))
-    low, change, high = (other if value is None else value for value, other in ends)
-    is_less_better = not comparison.is_ratio and is_lower_better(comparison.measure)
-    return (-high, -change, -low) if is_less_better else (low, change, high)
-
-
-def _leading(
-    label: str, found: Sequence[tuple[Verdict, bool | None, MeasureComparison, str]], better: str, not_behind: str
-) -> Statement:
-    """Return which configuration leads; `found` has whether each is better, in what, and the comparison in words.
+def _leading(label: str, ranking: Sequence[Ranked], better: str, not_behind: str) -> Statement:
+    """Return which configuration leads.
 
     `better` is what a configuration is that leads the baseline, and `not_behind` what one is that is not shown to be
     behind the leading one.
     """
-    base = found[0][0].baseline
-    open_ones = [candidate for candidate in found if candidate[1] is None]
-    if leads := [candidate for candidate in found if candidate[1]]:
-        best, _, speed, words = max(leads, key=lambda candidate: _gains(candidate[2])[1])
-        least = _gains(speed)[0]
-        peers = [it.label for it, _, own, _ in (*leads, *open_ones) if it is not best and _gains(own)[2] >= least]
-        others = f" Cannot tell whether {listing(peers, 3)} may be {not_behind}." if peers else ""
-        is_good, text = None if peers else True, f"{best.label} against {base}: {words}.{others}"
-    else:
-        which = f" for {len(open_ones)} of {len(found)}" if len(found) > 1 else ""
-        alike = [(it, own) for it, _, own, _ in found if is_better(own) is False and own.is_better is None]
-        equal = [it.label for it, own in alike if not (own.is_ratio and is_as_good(it) is False)]
-        lead = f"none; equal to {base} in {name_of(alike[0][1])}: {listing(equal, 3)}" if equal else base
-        told = f"cannot tell{which} against {base}" if open_ones else f"{lead}. Nothing else is {better}"
-        is_good, text = None if open_ones else True, f"{told}."
-        # One without an interval is not known to be closer than another one.
-        if near := [candidate for candidate in open_ones or found if candidate[2].low is not None]:
-            nearest, _, _, words = max(near, key=lambda candidate: _gains(candidate[2])[1])
-            among = "" if len(near) == len(open_ones or found) else " of those with an interval"
-            text += f" Closest{among}: {nearest.label}, {words}."
-        elif open_ones:
-            reasons = dict.fromkeys((own.reason or "").partition(":")[0] for _, _, own, _ in open_ones)
-            ((it, _, own, words), *_) = open_ones
-            fact = values_words(own, it.label, base) or f"{it.label} against {base}, {words}"
-            text = f"{told} ({listing(reasons, 3)})." if which else f"cannot tell: {fact}."
-    return Statement(label, text, is_good, "verdicts")
+    base, undecided = ranking[0].verdict.baseline, [one for one in ranking if one.leads is None]
+    if leading := [one for one in ranking if one.leads]:
+        best = max(leading, key=lambda one: one.gain[1])
+        others = [one for one in (*leading, *undecided) if one is not best and one.gain[2] >= best.gain[0]]
+        text = f"{best.verdict.label} against {base}: {best.words}."
+        if others:
+            text += f" Cannot tell whether {listing((one.verdict.label for one in others), 3)} may be {not_behind}."
+        return Statement(label, text, None if others else True, "verdicts")
+    # One without an interval is not known to be closer than another one.
+    among = undecided or ranking
+    near = [one for one in among if one.measure.low is not None]
+    closest = ""
+    if near:
+        nearest = max(near, key=lambda one: one.gain[1])
+        which = "" if len(near) == len(among) else " of those with an interval"
+        closest = f" Closest{which}: {nearest.verdict.label}, {nearest.words}."
+    if not undecided:
+        alike = [one for one in ranking if is_better(one.measure) is False and one.measure.is_better is None]
+        equal = [one.verdict.label for one in alike if not one.measure.is_ratio or is_as_good(one.verdict) is not False]
+        lead = f"none; equal to {base} in {name_of(alike[0].measure)}: {listing(equal, 3)}" if equal else base
+        return Statement(label, f"{lead}. Nothing else is {better}.{closest}", True, "verdicts")
+    num = f" for {len(undecided)} of {len(ranking)}" if len(ranking) > 1 else ""
+    text = f"cannot tell{num} against {base}"
+    if near:
+        return Statement(label, f"{text}.{closest}", None, "verdicts")
+    if num:
+        reasons = dict.fromkeys((one.measure.reason or "").partition(":")[0] for one in undecided)
+        return Statement(label, f"{text} ({listing(reasons, 3)}).", None, "verdicts")
+    (only,) = undecided
+    name = only.verdict.label
+    fact = values_words(only.measure, name, base) or f"{name} against {base}, {only.words}"
+    return Statement(label, f"cannot tell: {fact}.", None, "verdicts")
 
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
@@ -191,8 +209,7 @@ def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
     known = {name for verdict in report.verdicts for name in (verdict.label, verdict.baseline)}
     for member in report.configurations if report.baseline is not None else ():
         base = report.baseline_of(member).label
-        can_run = any(item.cell.state != "skipped" for item in member.cell_runs)
-        if can_run and member.label not in known and member.label != base:
+        if member.can_run and member.label not in known and member.label != base:
             unknown = Verdict(member.label, base, (), (), UNKNOWN, (), None, "", Differs(), 0)
             families.setdefault(f"against {base}", []).append(unknown)
     values = {member.label: {axis: member.values.get(axis) for axis in axes} for member in report.configurations}
@@ -207,14 +224,14 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     """Return the sentence on the selected candidate, and whether it is shown to be better than every other one."""
     chosen = group.chosen
     assert chosen is not None
-    name, where = chosen.label, ", ".join(f"{label} {report.shown(label, to)}" for label, to in group.values.items())
+    noun, name = report.seed_axis.repeats, chosen.label
+    where = ", ".join(f"{label} {report.shown(label, value)}" for label, value in group.values.items())
     label = f"Best in quality{f', {where}' if where else ''}"
-    found = chosen.amount("validation", group.metric)
-    seeds = f"over {counted(len(found.values), report.repeats)}" if len(found.values) > 1 else f"(one {report.repeats})"
+    found = chosen.score_over_seeds("validation", group.metric)
+    seeds = f"over {counted(len(found.values), noun)}" if len(found.values) > 1 else f"(one {noun})"
     seeds += f" ({found.remark})" if found.remark else ""
-    score = (
-        f"validation {metric_label(group.metric)} {'n/a' if found.center is None else f'{found.center:.4f} {seeds}'}"
-    )
+    mean = NOT_AVAILABLE if found.center is None else f"{found.center:.4f} {seeds}"
+    score = f"validation {metric_label(group.metric)} {mean}"
     if group.is_below_constant:
         text = f"{name or 'the only candidate'}: {score}, not better than a constant prediction ({group.constant:.4f})."
         return Statement(label, text, False, "chosen")
@@ -227,11 +244,13 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
         _, second, lead = min(known, key=lambda item: item[0])
         interval = "without an interval" if lead.low is None else signed_interval_words(lead, group.task)
         text += f"; next {second.label}, {change_words(lead, group.task)} {interval}"
-        text += f" over {report.repeats}s, on these rows" if lead.scope == "seeds" else ""
-    shown = {other.label: lead.outcome for other, lead in group.compared if lead.is_shown}
+        text += f" over {noun}s, on these rows" if lead.scope == "seeds" else ""
+    # A candidate that lacks a seed, and one that is not decided, may be better.
+    outcomes = {other.label: lead.outcome for other, lead in group.compared if lead.is_shown}
     others = [candidate.label for candidate in group.candidates if candidate is not chosen]
-    open_ones, equal = ([other for other in others if shown.get(other, "open") == kind] for kind in ("open", "equal"))
-    doubts = [f"cannot tell whether it is better than {listing(open_ones, 3)}"] if open_ones else []
+    may_lead = [other for other in others if outcomes.get(other) not in ("different", "equal")]
+    equal = [other for other in others if outcomes.get(other) == "equal"]
+    doubts = [f"cannot tell whether it is better than {listing(may_lead, 3)}"] if may_lead else []
     doubts += [f"equal to {listing(equal, 3)}"] if equal else []
     text = f"{'; '.join(doubts)}. Chosen: {text}" if doubts else text
     return Statement(label, f"{text}.", None if doubts else True, "chosen")
@@ -257,151 +276,150 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
     yield Statement("Cost", f"{', '.join(parts)}.", True if is_known else None, "resources")
 
 
-def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
-    """Return one statement for each threat to the comparisons; none without measured runs."""
-    runs = report.runs
-    if not runs:
+def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tuple[Statement, ...]:
+    """Return one statement for each threat to the comparisons of a matrix or of runs; none without measured runs.
+
+    `given` are certificates that are not beside the runs.
+    """
+    if not systems.runs:
         return ()
-    compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
-    effects = {verdict.label: effect for verdict in compared if (effect := verdict.speed.order) is not None}
-    differing = {member.label: report.differs(member) for member in report.measured}
-    found: dict[str, Result | None] = {}
-    if compared:
-        found = {
-            "Order of runs": _order(effects, len(compared), runs),
-            "Drift of the machine": _drift(effects, len(compared)),
-            "Other programs": _load(effects, runs),
-            "Negative control": _control([verdict.speed.control for verdict in compared]),
-        }
-    return (
-        *(Statement(label, *result, "verdicts") for label, result in found.items() if result is not None),
-        *_seeds(report),
-        Statement("Same experiment", *_experiment(differing, runs)),
-        Statement("Certificate", *_certificates(report.certificates[0])),
-    )
+    found: list[Statement] = []
+    if compared := [verdict for verdict in systems.verdicts if not verdict.differs.refused]:
+        effects = {verdict.label: effect for verdict in compared if (effect := verdict.speed.order) is not None}
+        found = [_order(effects, len(compared), systems.runs), _drift(effects, len(compared))]
+        found += [_load(effects, systems.runs), *_control(compared)]
+    return (*found, *_seeds(systems), _experiment(systems), _certificate([*systems.certificates[0], *given]))
 
 
-def _of_all(text: str, num_known: int, num: int, noun: str) -> Result:
+def _of_all(label: str, text: str, num_known: int, num: int, noun: str) -> Statement:
     """Return a yes where all are known, else "cannot tell"."""
     if num_known == num:
-        return f"{text}.", True
-    return f"cannot tell: unknown for {num - num_known} of {counted(num, noun)}; of the others, {text}.", None
+        return Statement(label, f"{text}.", True, "verdicts")
+    text = f"cannot tell: unknown for {num - num_known} of {counted(num, noun)}; of the others, {text}."
+    return Statement(label, text, None, "verdicts")
 
 
-def _order(effects: Mapping[str, OrderEffect], num: int, runs: Sequence[RunRecord]) -> Result:
-    times = [time for run in runs if (time := run_time(run)) is not None]
+def _order(effects: Mapping[str, OrderEffect], num: int, runs: Sequence[RunRecord]) -> Statement:
+    label, times = "Order of runs", [time for run in runs if (time := run_time(run)) is not None]
     if together := num_overlapping(times):
         text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
         if all(run.run.device == "cuda" for run in runs):
-            return f"{text}: they shared its cores, memory and network.", None
-        return f"{text}: their times are too long.", False
+            return Statement(label, f"{text}: they shared its cores, memory and network.", None, "verdicts")
+        return Statement(label, f"{text}: their times are too long.", False, "verdicts")
     if not effects:
         why = "runs have no time stamps" if len(times) < len(runs) else "more than one run of a configuration is needed"
-        return f"cannot tell: {why}.", None
-    if confounded := [label for label, order in effects.items() if order.is_confounded]:
-        return f"not in turn: all runs of {listing(confounded, 3)} came before or after all of the baseline's.", False
-    return _of_all("the runs were made in turn", len(effects), num, "configuration")
+        return Statement(label, f"cannot tell: {why}.", None, "verdicts")
+    if confounded := [name for name, order in effects.items() if order.is_confounded]:
+        text = f"not in turn: all runs of {listing(confounded, 3)} came before or after all of the baseline's."
+        return Statement(label, text, False, "verdicts")
+    return _of_all(label, "the runs were made in turn", len(effects), num, "configuration")
 
 
-def _drift(effects: Mapping[str, OrderEffect], num: int) -> Result:
+def _drift(effects: Mapping[str, OrderEffect], num: int) -> Statement:
+    label = "Drift of the machine"
     in_time = [effect for effect in effects.values() if set(effect.covariates) & {"order", "session"}]
     if not in_time:
-        return "cannot tell from these runs.", None
+        return Statement(label, "cannot tell from these runs.", None, "verdicts")
     largest = max(in_time, key=lambda effect: abs(effect.total))
     size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
     text = f"speed changed by up to {size} since the first run".replace("-", "\u2212")
-    if not largest.is_drift and max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT:
-        return f"cannot tell: {text}.", None
-    if largest.is_drift and not largest.is_adjusted:
-        return f"{text}; the verdicts on speed are not adjusted.", False
-    if largest.is_drift and abs(largest.total) > WIDE_DRIFT:
-        return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
-    told = f"{text}; the verdicts on speed are adjusted for it" if largest.is_drift else f"none found: {text}"
-    return _of_all(told, len(in_time), num, "configuration")
+    if not largest.is_drift:
+        if max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT:
+            return Statement(label, f"cannot tell: {text}.", None, "verdicts")
+        return _of_all(label, f"none found: {text}", len(in_time), num, "configuration")
+    if not largest.is_adjusted:
+        return Statement(label, f"{text}; the verdicts on speed are not adjusted.", False, "verdicts")
+    if abs(largest.total) > WIDE_DRIFT:
+        text += "; verdicts and changes are adjusted for it, but times and rates themselves are not."
+        return Statement(label, text, False, "verdicts")
+    return _of_all(label, f"{text}; the verdicts on speed are adjusted for it", len(in_time), num, "configuration")
 
 
-def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Result:
+def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Statement:
     """Return how much other programs used: at most, and how it differs; and the least that runs used themselves."""
-    loads = [load for run in runs if (load := load_by_others(run)) is not None]
+    label, loads = "Other programs", [load for run in runs if (load := load_by_others(run)) is not None]
     if not loads:
-        return "load is not recorded (it is for runs on CPUs).", None
-    own = min((share for run in runs if (share := own_share(run)) is not None), default=None)
+        return Statement(label, "load is not recorded (it is for runs on CPUs).", None, "verdicts")
+    own = min((share for run in runs if (share := own_share(run)) is not None), default=1.0)
     differences = [abs(one.load_difference) for one in effects.values() if one.load_difference is not None]
-    texts = [f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"]
+    text = f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"
     if differences:
-        texts.append(f"between configurations this differs by up to {100 * max(differences):.0f}%")
-    if own is not None and own < LEAST_OWN_SHARE:
-        texts.append(f"a run used only {100 * own:.0f}% of its own cores")
-    text = "; ".join(texts)
+        text += f"; between configurations this differs by up to {100 * max(differences):.0f}%"
+    if own < LEAST_OWN_SHARE:
+        text += f"; a run used only {100 * own:.0f}% of its own cores"
     if max(loads) >= HIGH_LOAD:
-        return f"{text}: times are too long.", False
-    if own is not None and own < LEAST_OWN_SHARE:
-        return f"{text}: it waited, and times may be too long.", None
+        return Statement(label, f"{text}: times are too long.", False, "verdicts")
+    if own < LEAST_OWN_SHARE:
+        return Statement(label, f"{text}: it waited, and times may be too long.", None, "verdicts")
     if max(differences, default=max(loads)) >= LEAST_LOAD_DIFFERENCE:
-        return f"{text}.", False if differences else None
-    return _of_all(text, len(loads), len(runs), "run")
+        return Statement(label, f"{text}.", False if differences else None, "verdicts")
+    return _of_all(label, text, len(loads), len(runs), "run")
 
 
-def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
-    known = [control for control in controls if control is not None]
-    if not known:
-        return None
-    largest = max(known, key=lambda control: control.most)
-    text = f"configurations that cannot differ in speed differ by up to {100 * largest.most:.1f}%"
-    if largest.most > SMALL_CONTROL and any(control.is_found for control in known):
-        return f"{text}, more than their runs vary; the intervals of speed include it.", False
-    return f"{text}.", True if largest.most <= WIDE_DRIFT else None
+def _control(compared: Sequence[Verdict]) -> Iterator[Statement]:
+    if known := [control for verdict in compared if (control := verdict.speed.control) is not None]:
+        most = max(control.most for control in known)
+        is_good, text = None, f"configurations that cannot differ in speed differ by up to {100 * most:.1f}%"
+        if most > SMALL_CONTROL and any(control.is_found for control in known):
+            is_good, text = False, f"{text}, more than their runs vary; the intervals of speed include it"
+        elif most <= WIDE_DRIFT:
+            is_good = True
+        yield Statement("Negative control", f"{text}.", is_good, "verdicts")
 
 
-def _seeds(systems: SweepReport) -> Iterator[Statement]:
+def _seeds(systems: Systems) -> Iterator[Statement]:
     members = (one for one in systems.configurations if any(item.cell.counts for item in one.cell_runs))
     counts = [len({str(run.run.seed) for run in member.scored}) for member in members]
-    if not any(counts):
-        return
-    low, high = min(counts), max(counts)
-    number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
-    few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
-    about = f"; {few[low]}" if low < len(few) else ""
-    yield Statement("Seeds", f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS, "candidates")
+    if any(counts):
+        low, high = min(counts), max(counts)
+        number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
+        few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
+        about = f"; {few[low]}" if low < len(few) else ""
+        yield Statement("Seeds", f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS, "candidates")
 
 
-def _experiment(differing: Mapping[str, Differs], runs: Sequence[RunRecord]) -> tuple[str, bool | None, str]:
+def _experiment(systems: Systems) -> Statement:
     """Return whether the configurations trained the same thing, with the same software on the same machine."""
-    if refused := [label for label, differs in differing.items() if differs.refused]:
+    label, runs = "Same experiment", systems.runs
+    differing = {member.label: systems.differs(member) for member in systems.measured}
+    if refused := [name for name, differs in differing.items() if differs.refused]:
         why = listing(dict.fromkeys(text for differs in differing.values() for text in differs.refused), 3)
-        return f"not comparable with the baseline: {listing(refused, 3)}. They differ in {why}.", False, "verdicts"
+        text = f"not comparable with the baseline: {listing(refused, 3)}. They differ in {why}."
+        return Statement(label, text, False, "verdicts")
     problems = []
     software = {tuple(software_facts(run).items()) for run in runs if run.run.versions}
     if len(software) > 1:
         problems.append(f"{len(software)} sets of package versions")
-    if budgets := {label: differs.samples for label, differs in differing.items() if differs.samples is not None}:
+    if budgets := {name: differs.samples for name, differs in differing.items() if differs.samples is not None}:
         furthest, factor = max(budgets.items(), key=lambda pair: abs(math.log(pair[1])))
         others = f" (the largest difference of {len(budgets)})" if len(budgets) > 1 else ""
         problems.append(f"training budgets differ: {furthest} has {factor:.2g} times the samples{others}")
     if any(differs.elsewhere for differs in differing.values()):
         problems.append("different machines")
-    unknown = [label for label, differs in differing.items() if differs.unknown]
-    untold = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
+    unknown = [name for name, differs in differing.items() if differs.unknown]
+    unrecorded = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
     if any(not run.run.versions for run in runs):
-        untold.append("package versions are not recorded for all runs")
-    if problems or untold:
-        return f"{'; '.join([*problems, *untold])}.", False if problems else None, "machine"
+        unrecorded.append("package versions are not recorded for all runs")
+    if problems or unrecorded:
+        return Statement(label, f"{'; '.join([*problems, *unrecorded])}.", False if problems else None, "machine")
     allowed = dict.fromkeys(text for differs in differing.values() for text in differs.allowed)
     only = f" except for {listing(allowed, 3)}, which the axes vary" if allowed else ""
     # The runs of one configuration are not compared with each other.
-    return f"{'data, model, training and ' if len(differing) > 1 else ''}software are equal{only}.", True, "machine"
+    what = "data, model, training and " if len(differing) > 1 else ""
+    return Statement(label, f"{what}software are equal{only}.", True, "machine")
 
 
-def _certificates(certificates: Sequence[Certificate]) -> tuple[str, bool | None, str]:
+def _certificate(certificates: Sequence[Certificate]) -> Statement:
+    label = "Certificate"
     if not certificates:
-        return "none: paratune certify tests whether strategies train the same as one process.", None, ""
+        return Statement(label, "none: paratune certify tests whether strategies train the same as one process.")
     findings = [finding for certificate in certificates for finding in certificate.findings]
     by_status = grouped((finding.status, finding.strategy) for finding in findings)
     if differing := by_status.get("differs"):
-        return f"{listing(differing, 3)} trained differently from one process.", False, "certificates"
-    untold = dict.fromkeys(by_status.get("cannot run", ()))
-    if untold or not by_status:
-        text = f"cannot tell: {listing(untold, 3) or 'no strategy'} was not compared with one process."
-        return text, None, "certificates"
+        return Statement(label, f"{listing(differing, 3)} trained differently from one process.", False, "certificates")
+    unknown = dict.fromkeys(by_status.get("cannot run", ()))
+    if unknown or not by_status:
+        text = f"cannot tell: {listing(unknown, 3) or 'no strategy'} was not compared with one process."
+        return Statement(label, text, None, "certificates")
     held = listing(dict.fromkeys(by_status.get("holds", ())), 6)
-    return f"{held} trained the same as one process.", True, "certificates"
+    return Statement(label, f"{held} trained the same as one process.", True, "certificates")

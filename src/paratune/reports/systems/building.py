@@ -351,7 +351,7 @@ def comparisons(
 def _group(member: Configuration, amounts: Mapping[str, Amount]) -> Group | None:
     """Return the runs that have a value; None where one is not above 0 or is one for all runs."""
     amount = amounts.get(member.label)
-    if amount is None or amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
+    if amount is None or amount.is_pooled or min(amount.values.values(), default=0.0) <= 0:
         return None
     runs = tuple(run for run in member.runs if run.name in amount.values)
     return member.group if len(runs) == len(member.runs) else Group(member.label, runs)

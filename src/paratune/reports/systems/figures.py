@@ -238,7 +238,7 @@ def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:
     """Draw a bar for each configuration, stacked from its phases: seconds of the run, or of a step if asked or for
     probes. A configuration of which a phase is unknown has no bar.
     """
-    drawn, selection = systems.drawn(systems.measured)
+    drawn, selection = systems.drawn()
     per_step = per_step or any(member.is_probe for member in drawn)
     parts, unit = (STEP_PARTS, "ms") if per_step else (TOTAL_PARTS, "s")
     centers = [[systems.amount(part, member).center for part in parts] for member in drawn]
@@ -315,7 +315,7 @@ def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, tuple[float, floa
 
 
 def time_and_memory(systems: Systems) -> Drawing:
-    members, selection = systems.drawn(systems.measured)
+    members, selection = systems.drawn()
     time = MEASURES["mean_step_ms"] if any(member.is_probe for member in members) else MEASURES["train_s"]
     device, total = MEASURES["peak_memory_largest_bytes"], MEASURES["peak_memory_sum_bytes"]
     scale = scale_of(time.unit, [systems.amount(time, member).center for member in members])

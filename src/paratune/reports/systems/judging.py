@@ -41,9 +41,9 @@ def judged(
     if unknown := [measure for measure in margins or () if measure not in known]:
         reason = f"no run has this score; known are {', '.join(known)}"
         raise option_error("--margin", unknown[0], reason, code="compare.margin")
-    members, selection = systems.drawn(systems.measured, len(systems.measured) if all_of_them else MAX_JUDGED)
+    members, selection = systems.drawn(len(systems.measured) if all_of_them else MAX_JUDGED)
     while not all_of_them and sum(len(configuration.runs) for configuration in members) > MAX_RUNS and len(members) > 1:
-        members, selection = systems.drawn(systems.measured, len(members) - 1)
+        members, selection = systems.drawn(len(members) - 1)
     pairs = [(systems.baseline_of(member), member) for member in members]
     families = grouped((base, one) for base, one in pairs if one is not base and one.is_probe == base.is_probe)
     judgements: list[Verdict] = []
@@ -109,7 +109,7 @@ def _effects_of(
     except CheckpointError:  # a damaged file of predictions, which the verdicts name
         return None
     known = {(effect.axis, effect.level) for effect in effects}
-    can_run = [member for member in possible if any(item.cell.state != "skipped" for item in member.cell_runs)]
+    can_run = [member for member in possible if member.can_run]
     values = dict.fromkeys(value for member in can_run for value in levels(member).items())
     # A value without one of its combinations may be better or worse in it.
     lost = [levels(member) for member in can_run if not member.runs and member.is_probe == base.is_probe]

@@ -22,8 +22,8 @@ from paratune.errors import CheckpointError, Fault
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder
-from paratune.reports.amounts import Amount, amount, measured_samples
-from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, SCALING, SPEED_UP, Measure, cost
+from paratune.reports.amounts import Amount, amount, mean, measured_samples
+from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, SCALING, SPEED_UP, Measure, cost, score
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import Certificate, find_certificates, log_warnings
 from paratune.reports.runs.sameness import allowed_by_axes, differs_of
@@ -71,10 +71,17 @@ def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
+    """The runs of one combination of values: of all axes except seeds, or, of a candidate, of those that may change
+    the quality. A candidate may have several runs of a seed, which differ only in how they train.
+    """
+
     label: str  # name in tables and figures
-    values: Mapping[str, str]  # name of its value on each axis except seeds, by label of the axis
+    values: Mapping[str, str]  # name of its value on each of these axes, by label of the axis
     cell_runs: tuple[CellRun, ...]  # runs of all seeds and repeats
-    settings: Mapping[str, Any]  # its values of all keys that the axes vary, by dotted key; and `MATRIX` of several
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Its values of all keys that the axes vary, by dotted key; and `MATRIX` of several."""
+    seeds: tuple[str, ...] = ()  # labels of the axes of seeds, of a candidate
+    num_left_out: int = 0  # seeds that other candidates have, and that are excluded or cannot run here
 
     @cached_property
     def runs(self) -> tuple[RunRecord, ...]:
@@ -95,6 +102,32 @@ class Configuration:
         return Group(self.label, runs)
 
     @cached_property
+    def by_seed(self) -> Mapping[str, list[CellRun]]:
+        """The runs of each seed, by its name."""
+        return grouped((", ".join(item.cell.values[label] for label in self.seeds), item) for item in self.cell_runs)
+
+    def score_over_seeds(self, split: str, metric: str) -> Amount:
+        """Return a score over the seeds that have it, each the mean over its runs; the remark has how many lack it."""
+        known = {
+            seed: [value for cell_run in cell_runs if (value := cell_run.score(split, metric)) is not None]
+            for seed, cell_runs in self.by_seed.items()
+        }
+        values = {seed: of_seed for seed, scores in known.items() if (of_seed := mean(scores)) is not None}
+        num_runs, num_planned = (sum(len(of[seed]) for seed in values) for of in (known, self.by_seed))
+        few = f"{num_runs} of {num_planned} runs" if num_runs < num_planned else ""
+        num_seeds = len(self.by_seed) + self.num_left_out
+        return Amount(score(split, metric), values, mean(values.values()), num_seeds, few)
+
+    def is_whole(self, metric: str) -> bool:
+        """Return whether each seed, also those that only other candidates have, has the score on validation."""
+        found = self.score_over_seeds("validation", metric)
+        return len(found.values) == found.num_runs
+
+    @cached_property
+    def can_run(self) -> bool:
+        return any(item.cell.state != "skipped" for item in self.cell_runs)
+
+    @cached_property
     def is_probe(self) -> bool:
         return any(cell_run.cell.kind == "probe" for cell_run in self.cell_runs)
 
@@ -110,7 +143,7 @@ class Configuration:
         return None if size is None else int(size)
 
 
-def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
+def values_label(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     """Return the values, by label, of the axes that vary: names alone, numbers after the name of their axis."""
     parts = []
     for axis in axes:
@@ -165,7 +198,7 @@ def speed_up(first: Configuration, member: Configuration, measure: Measure = SPE
     # Runs that do not vary at all tell nothing about other runs.
     if first is not member and found.low is not None and found.high is not None and found.low < found.high:
         limits = ((1 + found.low) / by, (1 + found.high) / by)
-    return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
+    return Amount(measure, runs, value, len(runs), is_pooled=True, interval=limits)
 
 
 def noise_amount(kind: NoiseKind, configuration: Configuration) -> Amount:
@@ -180,7 +213,7 @@ def noise_amount(kind: NoiseKind, configuration: Configuration) -> Amount:
         reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
         return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
     values = {run.name: noise for run in runs if (found := run.noise(kind)).num_steps or found.value}
-    return Amount(measure, values, noise, len(values), is_of_all=True, interval=speeds.noise_interval(runs, kind))
+    return Amount(measure, values, noise, len(values), is_pooled=True, interval=speeds.noise_interval(runs, kind))
 
 
 @dataclass(frozen=True)
@@ -206,7 +239,7 @@ class Systems:
         configurations = []
         for (kind, *names), group in groups.items():
             values = dict(zip(labels, names, strict=True))
-            label = label_of(axes, values) or self.record.name
+            label = values_label(axes, values) or self.record.name
             if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
                 label += ", probe"
             of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
@@ -303,6 +336,7 @@ class Systems:
         return self._amounts[place]
 
     def _amount(self, measure: Measure, configuration: Configuration) -> Amount:
+        """Return a measure that needs no first configuration."""
         if kind := next((kind for kind, key in NOISE_KEYS.items() if key == measure.key), None):
             return noise_amount(kind, configuration)
         if measure.key == EFFICIENCY.key:
@@ -327,7 +361,7 @@ class Systems:
             return Amount(EFFICIENCY, {}, None, len(runs), noise.remark)
         if configuration.global_batch_size == base or not any(run.noise(kind).value for run in runs):
             # 1, or all by the same noise scale, so that there is no spread.
-            return Amount(EFFICIENCY, values, statistics.fmean(values.values()), len(values), is_of_all=True)
+            return Amount(EFFICIENCY, values, statistics.fmean(values.values()), len(values), is_pooled=True)
         done = {run.name: measured_samples(run) or 0.0 for run in runs if run.name in values}
         weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
         center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
@@ -346,10 +380,11 @@ class Systems:
         """Return the price of a device-hour of its matrix."""
         return self.prices.get(configuration.settings.get(MATRIX, ""), self.record.price_per_device_hour)
 
-    def drawn(self, members: Sequence[Configuration], limit: int = MAX_BARS) -> tuple[list[Configuration], str]:
-        """Return the baseline and the fastest members, in their order; and a sentence about the selection."""
+    def drawn(self, limit: int = MAX_BARS) -> tuple[list[Configuration], str]:
+        """Return the baseline and the fastest measured configurations, in their order; and a sentence about them."""
+        members = [*self.measured]
         if len(members) <= limit:
-            return list(members), ""
+            return members, ""
         # One of unknown speed is not known to be slow: it is drawn.
         rates = [(self.amount(MEASURES["samples_per_s"], member).center, member) for member in members]
         rates.sort(key=lambda pair: (pair[1] is not self.baseline, -math.inf if pair[0] is None else -pair[0]))

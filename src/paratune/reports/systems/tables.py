@@ -187,7 +187,7 @@ def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int 
     if are_beside:
         members.sort(key=lambda member: member is not systems.baseline)
     elif most is not None:
-        members, _ = systems.drawn(members, most)
+        members, _ = systems.drawn(most)
     lines: list[list[TableCell]] = []
     for item in settings if are_beside else ():
         texts = (", ".join(dict.fromkeys(setting_text(item, run.name) for run in one.runs)) for one in members)
@@ -202,7 +202,7 @@ def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int 
             continue
         scale = scale_of(measure.unit, [amount.center for amount in amounts])
         # A constant answer has no spread over seeds.
-        amounts = [replace(amount, is_of_all=not (are_beside and measure.better)) for amount in amounts]
+        amounts = [replace(amount, is_pooled=not (are_beside and measure.better)) for amount in amounts]
         head = TableCell(scale.label(measure.label.removesuffix(" per device")), measure.key)
         lines.append([head, *(amount_cell(found, scale) for found in amounts)])
     if not are_beside:

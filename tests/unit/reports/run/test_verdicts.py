@@ -3,12 +3,13 @@ import json
 
 import pytest
 from make_matrix import STRATEGY, Made, make_matrix
-from make_run import make_run
+from make_run import make_certificate, make_run
 
 from paratune.commands.report import report
 from paratune.reports import make
 from paratune.reports.matrix import make_sweep
 from paratune.reports.run import run_document
+from paratune.reports.statements import TRUST
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.tables import main_table
 from paratune.reports.tables.table import make_table
@@ -36,6 +37,23 @@ def test_configurations_of_reported_runs_have_verdicts(tmp_path):
     assert "Effects of the configurations" in (tmp_path / "out" / "index.html").read_text()
     (other,) = make(runs, None, baseline=runs[3]).verdicts
     assert (other.label, other.baseline) == ("ddp", "single")
+
+
+def test_a_report_of_runs_says_whether_it_can_be_trusted(tmp_path):
+    runs = [*seeds_of(tmp_path, "ddp", 80.0), *seeds_of(tmp_path, "single", 40.0)]
+    given = make_certificate(tmp_path / "elsewhere", runs[0], {"strategy": "ddp", "status": "differs"})
+
+    def boxes(*more):
+        document = run_document(make([*runs, *more], None))
+        return {box.title: box.statements for section in document.sections for box in section.boxes}
+
+    found = {statement.label: statement.is_good for statement in boxes(given)[TRUST]}
+    # The six runs have one time stamp: they ran at once.
+    assert found == {
+        "Order of runs": False, "Drift of the machine": None, "Other programs": None, "Seeds": True,
+        "Same experiment": True, "Certificate": False,
+    }  # fmt: skip
+    assert boxes()[TRUST][-1].is_good is None
 
 
 def test_runs_of_one_configuration_have_no_verdict(tmp_path):

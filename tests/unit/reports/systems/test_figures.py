@@ -10,6 +10,7 @@ from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep, matrix_sections
+from paratune.reports.measures import MEASURES
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.figures import phase_drawing, scaling_drawings, speed_ups, step_drawings, time_and_memory
 from paratune.reports.systems.model import MAX_BARS, Systems, build_systems
@@ -127,4 +128,5 @@ def test_a_thousand_runs_make_one_report(tmp_path: Path):
 def test_amounts_are_computed_once(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(kind=values["strategy"]))
     report = make_sweep(tmp_path / "m", None)
-    assert matrix_sections(report) is report.sections
+    train_s, (member, *_) = MEASURES["train_s"], report.measured
+    assert report.amount(train_s, member) is report.amount(train_s, member)

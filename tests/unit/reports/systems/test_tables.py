@@ -418,7 +418,7 @@ def test_unreadable_records_are_listed_and_left_out(tmp_path: Path):
     (runs / "nproc-2_seed-1" / "summary.json").write_text(json.dumps(broken))
     report = make_sweep(tmp_path / "m", tmp_path / "out")
     assert [one.label for one in report.measured] == ["nproc 2", "nproc 4"]
-    (section,) = (each for each in matrix_sections(report) if each.key == "missing")
+    (section,) = (each for each in matrix_sections(report) if each.key == "unfinished")
     text = "\n".join(" ".join(row) for table in section.tables for row in table.rows)
     for said in ("summary.json", "schema_version 7", "time.train_s is 'long'", "4 processes need 4 GPUs"):
         assert said in text
@@ -431,7 +431,7 @@ def test_a_matrix_without_any_run(tmp_path: Path):
     report = make_sweep(tmp_path / "m", tmp_path / "out")
     assert [section.key for section in matrix_sections(report)] == [
         "chosen",
-        "missing",
+        "unfinished",
         "candidates",
         "reproduce",
     ]
