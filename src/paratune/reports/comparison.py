@@ -20,7 +20,6 @@ from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
 from paratune.reports.systems.model import CellRun, Systems, build_systems, values_label
 from paratune.reports.systems.tables import MAX_BESIDE
 from paratune.verdicts import Margin
-from paratune.verdicts.groups import OF_ONE_RUN
 
 GENERATOR = "paratune compare"
 SCHEMA_VERSION = 2
@@ -185,15 +184,8 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
     Raises:
         ConfigError: The baseline is none of them.
     """
-
-    def environment(run: RunRecord) -> str:
-        variables = run.run.environment.items()
-        return str(sorted((name, value) for name, value in variables if not name.endswith(OF_ONE_RUN)))
-
-    by_key = grouped(
-        ((configuration_key(run), environment(run), machine), run)
-        for run, machine in zip(runs, machine_kinds(runs), strict=True)
-    )
+    machines = machine_kinds(runs)
+    by_key = grouped(((configuration_key(run), machine), run) for run, machine in zip(runs, machines, strict=True))
     groups, labels = [*by_key.values()], [_label(group) for group in by_key.values()]
     labels = [label if labels.count(label) == 1 else group[0].name for label, group in zip(labels, groups, strict=True)]
     if len(set(labels)) < len(labels):  # the name of a run may be the common prefix of others

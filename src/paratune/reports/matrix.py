@@ -298,30 +298,25 @@ def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> lis
         CheckpointError: Matrices differ in axes, baseline or selection, of which a report can follow only one; or a
             name has different values.
     """
-
-    def compared(record: SweepRecord) -> dict[str, str]:
-        baseline = (f"{label}: {name}" for label, name in record.baseline.items())
-        parts = {"axes": (axis.label for axis in record.axes), "baseline": baseline, "select_per": record.select_per}
-        return {key: ", ".join(texts) or "(none)" for key, texts in parts.items()}
-
-    def check(folder: Path, key: str, value: str, wanted: str) -> None:
-        if value != wanted:
-            text = (
-                f"{plain(folder)} has {plain(key)} {plain(value)}, and an earlier matrix has {plain(wanted)}; matrices "
-                "of one report have the same: report them one by one, or change the matrix file and repeat paratune "
-                "sweep, which trains no finished run again"
-            )
-            raise CheckpointError(text, code="report.matrices_differ", folder=folder, key=key)
-
-    joined = []
+    first: dict[str, str] = {}  # what all matrices must have, by its key, from the first one that has it
     for folder, record in zip(folders, records, strict=True):
-        for key, wanted in compared(records[0]).items():
-            check(folder, key, compared(record)[key], wanted)
+        own = {
+            "axes": ", ".join(axis.label for axis in record.axes),
+            "baseline": ", ".join(f"{label}: {name}" for label, name in record.baseline.items()),
+            "select_per": ", ".join(record.select_per),
+        }
+        own |= {f"{axis.label}: {name}": shown for axis in record.axes for name, shown in axis.values.items()}
+        for key, value in own.items():
+            if value != (wanted := first.setdefault(key, value)):
+                text = (
+                    f"{plain(folder)} has {plain(key)} {plain(value or '(none)')}, and an earlier matrix has "
+                    f"{plain(wanted or '(none)')}; matrices of one report have the same: report them one by one, or "
+                    "change the matrix file and repeat paratune sweep, which trains no finished run again"
+                )
+                raise CheckpointError(text, code="report.matrices_differ", folder=folder, key=key)
+    joined = []
     for axes in zip(*(record.axes for record in records), strict=True):
-        values: dict[str, str] = {}
-        for axis, folder in zip(axes, folders, strict=True):
-            for name, shown in axis.values.items():
-                check(folder, f"{axis.label}: {name}", shown, values.setdefault(name, shown))
-        keys = dict.fromkeys(key for axis in axes for key in axis.keys)
-        joined.append(replace(axes[0], values=values, keys=tuple(keys)))
+        values = {name: shown for axis in axes for name, shown in axis.values.items()}
+        keys = tuple(dict.fromkeys(key for axis in axes for key in axis.keys))
+        joined.append(replace(axes[0], values=values, keys=keys))
     return joined

@@ -131,6 +131,10 @@ def _devices(run: RunRecord) -> str | None:
     return ", ".join(sorted(kinds)) or None
 
 
+def _product(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first * second
+
+
 def _predicted_ms(run: RunRecord, at: int) -> float | None:
     span = run.summary.prediction.step_s
     return None if span is None else 1000.0 * span[at]
@@ -319,21 +323,14 @@ def score(split: str, metric: str) -> Measure:
     return Measure(f"{title} scores", f"{split}_{metric}", label, "score", better, source, read=read, is_quality=True)
 
 
-def score_measures(runs: Sequence[RunRecord]) -> list[Measure]:
-    """Return the scores of the runs: validation, test, then other splits; the metrics of a task in their order."""
-    order = list(LABELS)
+def score_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
+    """Yield the scores of the runs: validation, test, then other splits; the metrics of a task in their order. Then the
+    scores of their constant answers, such as the majority class.
+    """
     pairs = [(split, metric) for run in runs for split, scores in run.summary.scores.items() for metric in scores or ()]
-    splits = list(dict.fromkeys(["validation", "test", *(split for split, _ in pairs)]))
-
-    def place(pair: tuple[str, str]) -> tuple[int, int]:
-        split, metric = pair
-        return splits.index(split), order.index(metric) if metric in order else len(order)
-
-    return [score(*pair) for pair in sorted(dict.fromkeys(pairs), key=place)]
-
-
-def constant_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
-    """Yield the scores of the constant answers of the runs, such as the majority class."""
+    metrics = dict.fromkeys([*LABELS, *(metric for _, metric in pairs if metric not in LABELS)])
+    for split in dict.fromkeys(["validation", "test", *(split for split, _ in pairs)]):
+        yield from (score(split, metric) for metric in metrics if (split, metric) in pairs)
     names = {run.summary.baseline.predicts for run in runs} - {None}
     group = (names.pop() or "" if len(names) == 1 else "constant answer").capitalize()
     for split in ("test", "validation"):
@@ -356,11 +353,7 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
     # When all batches are the reference batch, efficiency is 100% and goodput equals samples/s.
     show: Show = "data" if {run.run.batch.global_batch_size for run in runs} == {base} else "known"
     efficiency = partial(efficiency_of, stand_in=None, reference=base, kind=kind)
-
-    def goodput(run: RunRecord) -> float | None:
-        rate, share = run.summary.throughput.samples_per_s, efficiency(run)
-        return None if rate is None or share is None else rate * share
-
+    goodput = lambda run: _product(run.summary.throughput.samples_per_s, efficiency(run))  # noqa: E731
     label = f"{EFFICIENCY.label} (against {NOT_AVAILABLE if base is None else f'{base:,.0f} samples'})"
     yield replace(EFFICIENCY, label=label, read=efficiency, show=show)
     yield replace(GOODPUT, read=goodput, show=show)
@@ -368,11 +361,7 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
 
 def cost(price: float) -> Measure:
     """Return the measure of the cost of a run, for a price of a device-hour."""
-
-    def read(run: RunRecord) -> float | None:
-        hours = device_hours(run)
-        return None if hours is None else hours * price
-
+    read = lambda run: _product(device_hours(run), price)  # noqa: E731
     return _device("cost", f"Cost at {price:g} a device-hour", "price", -1, "device-hours times price", read=read)
 
 

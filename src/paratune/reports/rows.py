@@ -3,7 +3,8 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paratune import records
@@ -13,7 +14,7 @@ from paratune.config.metric_names import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.reports.amounts import scale_of
-from paratune.reports.measures import MEASURES, Measure, constant_measures, cost, efficiency_measures, score_measures
+from paratune.reports.measures import MEASURES, Measure, cost, efficiency_measures, score, score_measures
 from paratune.reports.tables.table import TableCell
 from paratune.reports.text import csv_text
 
@@ -33,18 +34,29 @@ class TargetResult:
     absent: str = NOT_AVAILABLE  # text of a time that is unknown, with the reason
 
 
-def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
-    """Yield the training time and the whole time until each target was reached; raises as `evaluate_targets`."""
+def target_measures(
+    runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]
+) -> Iterator[tuple[Measure, Measure, Measure]]:
+    """Yield for each target the training time and the whole time until it was reached, and the best score of all
+    evaluations; raises as `evaluate_targets`.
+    """
+    source = "events: step and evaluation, up to the target"
     for target, results in zip(targets, evaluate_targets(runs, targets), strict=True):
-        yield time_until("train", f"Training until {target.text}", target, results)
-        yield time_until("total", f"Whole run until {target.text}", target, results)
+        key, read = f"until_{target.metric}_{target.value:g}_s", partial(_result, results=results)
+        train, total = (
+            Measure(TARGETS_GROUP, f"{part}_{key}", f"{label} until {target.text}", "s", -1, source,
+                    read=partial(read, name=f"{part}_s"), absent=partial(read, name="absent"))
+            for part, label in (("train", "Training"), ("total", "Whole run"))
+        )  # fmt: skip
+        best = score("validation", target.metric)
+        yield train, total, replace(
+            best, key=f"best_{target.metric}", label=f"Best {best.label}", source="events: evaluation",
+            read=partial(read, name="best"),
+        )  # fmt: skip
 
 
-def time_until(part: str, label: str, target: ScoreTarget, results: Mapping[str, TargetResult]) -> Measure:
-    """Return the measure of the training time ("train") or the whole time ("total") until a target was reached."""
-    key, source = f"{part}_until_{target.metric}_{target.value:g}_s", "events: step and evaluation, up to the target"
-    read = lambda run: getattr(results.get(run.name), f"{part}_s", None)  # noqa: E731
-    return Measure(TARGETS_GROUP, key, label, "s", -1, source, read=read, absent=lambda run: results[run.name].absent)
+def _result(run: RunRecord, results: Mapping[str, TargetResult], name: str) -> Any:
+    return getattr(results.get(run.name, TargetResult()), name)
 
 
 def evaluate_targets(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> list[dict[str, TargetResult]]:
@@ -146,9 +158,10 @@ def build_rows(
     Raises:
         ConfigError: No run was evaluated by a target's metric.
     """
-    measures = [*MEASURES.values(), *efficiency_measures(runs, reference or runs[0]), *target_measures(runs, targets)]
+    measures = [*MEASURES.values(), *efficiency_measures(runs, reference or runs[0])]
+    measures += [measure for train, total, _ in target_measures(runs, targets) for measure in (train, total)]
     measures += [cost(price)] if price is not None else []
-    measures += [*score_measures(runs), *constant_measures(runs)]
+    measures += score_measures(runs)
     groups = list(dict.fromkeys(measure.group for measure in measures))
     return tuple(row_of(measure, runs) for measure in sorted(measures, key=lambda item: groups.index(item.group)))
 
@@ -162,7 +175,7 @@ def results(
     the values of axes; they replace measures of their name. Probes have no scores.
     """
     found = [run for run in runs.values() if run is not None]
-    measures = [*MEASURES.values(), *score_measures(found), *constant_measures(found)]
+    measures = [*MEASURES.values(), *score_measures(found)]
     unknown = dict.fromkeys(measure.key for measure in measures)
     lines = []
     for own, run in zip(columns or [{} for _ in runs], runs.values(), strict=True):

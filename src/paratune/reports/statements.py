@@ -37,6 +37,7 @@ from paratune.verdicts.words import (
 
 MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
 TRUST = "Can this be trusted?"
+Result = tuple[str, bool | None]  # text of a statement, and whether it is good
 WIDE_DRIFT = 0.1  # change of the speed: an interval that goes further excludes no drift that matters
 SMALL_CONTROL = 0.02  # difference of speed within which configurations count as equal by default
 HIGH_LOAD = 0.1  # share of all cores: other programs that use more make the times of a run longer
@@ -83,86 +84,81 @@ def run_statements(verdicts: Sequence[Verdict]) -> tuple[Statement, ...]:
 class Ranked:
     """A configuration in a ranking against its baseline."""
 
-    verdict: Verdict
+    label: str
     leads: bool | None  # whether it is shown to be better than the baseline; None: not decided
-    measure: MeasureComparison  # by which it is ranked
+    by: MeasureComparison  # the measure of the ranking
     words: str
+    is_as_good: bool | None  # in its scores
 
     @property
     def gain(self) -> tuple[float, float, float]:
         """Lower end of the interval, change, and upper end, all such that more is better; infinite where unknown."""
-        one = self.measure
-        ends = ((one.low, -math.inf), (one.change, -math.inf), (one.high, math.inf))
+        ends = ((self.by.low, -math.inf), (self.by.change, -math.inf), (self.by.high, math.inf))
         low, change, high = (unknown if end is None else end for end, unknown in ends)
-        is_less_better = not one.is_ratio and is_lower_better(one.measure)
+        is_less_better = not self.by.is_ratio and is_lower_better(self.by.measure)
         return (-high, -change, -low) if is_less_better else (low, change, high)
 
 
 def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
     """Return the sentence on what is fastest at equal quality among the configurations of one baseline."""
     ranking = []
-    for verdict in verdicts:
-        outcomes = grouped(
-            ({True: "better", False: "worse", None: score.outcome}[score.is_better], name_of(score))
-            for score in verdict.quality
-        )
+    outcome_words = {True: "better", False: "worse"}
+    for one in verdicts:
+        outcomes = grouped((outcome_words.get(score.is_better, score.outcome), name_of(score)) for score in one.quality)
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
-        words = f"{comparison_words(verdict.speed)}; {quality or 'no score is compared'}"
-        leads = None if verdict.differs.unknown else all_of(is_better(verdict.speed), is_as_good(verdict))
-        ranking.append(Ranked(verdict, leads, verdict.speed, words))
+        words = f"{comparison_words(one.speed)}; {quality or 'no score is compared'}"
+        leads = None if one.differs.unknown else all_of(is_better(one.speed), is_as_good(one))
+        ranking.append(Ranked(one.label, leads, one.speed, words, is_as_good(one)))
     label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
-    return _leading(label, ranking, "faster without being worse", "as fast or faster")
+    return _leading(label, verdicts[0].baseline, ranking, "faster without being worse", "as fast or faster")
 
 
 def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     """Yield the sentence on what is best in the headline score that is compared with one baseline, if there is one."""
     ranking = []
-    for verdict in verdicts:
-        score = verdict.quality[0] if verdict.quality else UNKNOWN
-        leads = None if verdict.differs.unknown else is_better(score)
-        ranking.append(Ranked(verdict, leads, score, quality_words(verdict.quality[:1], verdict.task)))
-    if names := [name_of(one.measure) for one in ranking if one.measure is not UNKNOWN]:
-        yield _leading(f"Best in {names[0]}", ranking, "better", "as good or better")
+    for one in verdicts:
+        score = one.quality[0] if one.quality else UNKNOWN
+        leads = None if one.differs.unknown else is_better(score)
+        ranking.append(Ranked(one.label, leads, score, quality_words(one.quality[:1], one.task), is_as_good(one)))
+    if names := [name_of(one.by) for one in ranking if one.by is not UNKNOWN]:
+        yield _leading(f"Best in {names[0]}", verdicts[0].baseline, ranking, "better", "as good or better")
 
 
-def _leading(label: str, ranking: Sequence[Ranked], better: str, not_behind: str) -> Statement:
-    """Return which configuration leads.
+def _leading(label: str, base: str, ranking: Sequence[Ranked], better: str, not_behind: str) -> Statement:
+    """Return which configuration leads the baseline.
 
-    `better` is what a configuration is that leads the baseline, and `not_behind` what one is that is not shown to be
-    behind the leading one.
+    `better` is what one is that leads, and `not_behind` what one is that is not shown to be behind the leading one.
     """
-    base, undecided = ranking[0].verdict.baseline, [one for one in ranking if one.leads is None]
+    undecided = [one for one in ranking if one.leads is None]
     if leading := [one for one in ranking if one.leads]:
         best = max(leading, key=lambda one: one.gain[1])
         others = [one for one in (*leading, *undecided) if one is not best and one.gain[2] >= best.gain[0]]
-        text = f"{best.verdict.label} against {base}: {best.words}."
+        text = f"{best.label} against {base}: {best.words}."
         if others:
-            text += f" Cannot tell whether {listing((one.verdict.label for one in others), 3)} may be {not_behind}."
+            text += f" Cannot tell whether {listing((one.label for one in others), 3)} may be {not_behind}."
         return Statement(label, text, None if others else True, "verdicts")
     # One without an interval is not known to be closer than another one.
-    among = undecided or ranking
-    near = [one for one in among if one.measure.low is not None]
-    closest = ""
-    if near:
+    among, closest = undecided or ranking, ""
+    if near := [one for one in among if one.by.low is not None]:
         nearest = max(near, key=lambda one: one.gain[1])
         which = "" if len(near) == len(among) else " of those with an interval"
-        closest = f" Closest{which}: {nearest.verdict.label}, {nearest.words}."
+        closest = f" Closest{which}: {nearest.label}, {nearest.words}."
     if not undecided:
-        alike = [one for one in ranking if is_better(one.measure) is False and one.measure.is_better is None]
-        equal = [one.verdict.label for one in alike if not one.measure.is_ratio or is_as_good(one.verdict) is not False]
-        lead = f"none; equal to {base} in {name_of(alike[0].measure)}: {listing(equal, 3)}" if equal else base
+        alike = [one for one in ranking if is_better(one.by) is False and one.by.is_better is None]
+        equal = [one.label for one in alike if not one.by.is_ratio or one.is_as_good is not False]
+        lead = f"none; equal to {base} in {name_of(alike[0].by)}: {listing(equal, 3)}" if equal else base
         return Statement(label, f"{lead}. Nothing else is {better}.{closest}", True, "verdicts")
     num = f" for {len(undecided)} of {len(ranking)}" if len(ranking) > 1 else ""
     text = f"cannot tell{num} against {base}"
     if near:
-        return Statement(label, f"{text}.{closest}", None, "verdicts")
-    if num:
-        reasons = dict.fromkeys((one.measure.reason or "").partition(":")[0] for one in undecided)
-        return Statement(label, f"{text} ({listing(reasons, 3)}).", None, "verdicts")
-    (only,) = undecided
-    name = only.verdict.label
-    fact = values_words(only.measure, name, base) or f"{name} against {base}, {only.words}"
-    return Statement(label, f"cannot tell: {fact}.", None, "verdicts")
+        text += f".{closest}"
+    elif num:
+        reasons = dict.fromkeys((one.by.reason or "").partition(":")[0] for one in undecided)
+        text += f" ({listing(reasons, 3)})."
+    else:
+        (one,) = undecided
+        text = f"cannot tell: {values_words(one.by, one.label, base) or f'{one.label} against {base}, {one.words}'}."
+    return Statement(label, text, None, "verdicts")
 
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
@@ -281,65 +277,68 @@ def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tup
 
     `given` are certificates that are not beside the runs.
     """
-    if not systems.runs:
+    if not (runs := systems.runs):
         return ()
-    found: list[Statement] = []
+    found: dict[tuple[str, str], Result | None] = {}  # by label and evidence
     if compared := [verdict for verdict in systems.verdicts if not verdict.differs.refused]:
         effects = {verdict.label: effect for verdict in compared if (effect := verdict.speed.order) is not None}
-        found = [_order(effects, len(compared), systems.runs), _drift(effects, len(compared))]
-        found += [_load(effects, systems.runs), *_control(compared)]
-    return (*found, *_seeds(systems), _experiment(systems), _certificate([*systems.certificates[0], *given]))
+        found = {
+            ("Order of runs", "verdicts"): _order(effects, len(compared), runs),
+            ("Drift of the machine", "verdicts"): _drift(effects, len(compared)),
+            ("Other programs", "verdicts"): _load(effects, runs),
+            ("Negative control", "verdicts"): _control(compared),
+        }
+    found["Seeds", "candidates"] = _seeds(systems)
+    found["Same experiment", "machine"] = _experiment(systems)
+    found["Certificate", "certificates"] = _certificate([*systems.certificates[0], *given])
+    return tuple(Statement(label, *result, key) for (label, key), result in found.items() if result is not None)
 
 
-def _of_all(label: str, text: str, num_known: int, num: int, noun: str) -> Statement:
+def _of_all(text: str, num_known: int, num: int, noun: str) -> Result:
     """Return a yes where all are known, else "cannot tell"."""
     if num_known == num:
-        return Statement(label, f"{text}.", True, "verdicts")
-    text = f"cannot tell: unknown for {num - num_known} of {counted(num, noun)}; of the others, {text}."
-    return Statement(label, text, None, "verdicts")
+        return f"{text}.", True
+    return f"cannot tell: unknown for {num - num_known} of {counted(num, noun)}; of the others, {text}.", None
 
 
-def _order(effects: Mapping[str, OrderEffect], num: int, runs: Sequence[RunRecord]) -> Statement:
-    label, times = "Order of runs", [time for run in runs if (time := run_time(run)) is not None]
+def _order(effects: Mapping[str, OrderEffect], num: int, runs: Sequence[RunRecord]) -> Result:
+    times = [time for run in runs if (time := run_time(run)) is not None]
     if together := num_overlapping(times):
         text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
         if all(run.run.device == "cuda" for run in runs):
-            return Statement(label, f"{text}: they shared its cores, memory and network.", None, "verdicts")
-        return Statement(label, f"{text}: their times are too long.", False, "verdicts")
+            return f"{text}: they shared its cores, memory and network.", None
+        return f"{text}: their times are too long.", False
     if not effects:
         why = "runs have no time stamps" if len(times) < len(runs) else "more than one run of a configuration is needed"
-        return Statement(label, f"cannot tell: {why}.", None, "verdicts")
-    if confounded := [name for name, order in effects.items() if order.is_confounded]:
-        text = f"not in turn: all runs of {listing(confounded, 3)} came before or after all of the baseline's."
-        return Statement(label, text, False, "verdicts")
-    return _of_all(label, "the runs were made in turn", len(effects), num, "configuration")
+        return f"cannot tell: {why}.", None
+    if confounded := [label for label, order in effects.items() if order.is_confounded]:
+        return f"not in turn: all runs of {listing(confounded, 3)} came before or after all of the baseline's.", False
+    return _of_all("the runs were made in turn", len(effects), num, "configuration")
 
 
-def _drift(effects: Mapping[str, OrderEffect], num: int) -> Statement:
-    label = "Drift of the machine"
+def _drift(effects: Mapping[str, OrderEffect], num: int) -> Result:
     in_time = [effect for effect in effects.values() if set(effect.covariates) & {"order", "session"}]
     if not in_time:
-        return Statement(label, "cannot tell from these runs.", None, "verdicts")
+        return "cannot tell from these runs.", None
     largest = max(in_time, key=lambda effect: abs(effect.total))
     size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
     text = f"speed changed by up to {size} since the first run".replace("-", "\u2212")
     if not largest.is_drift:
-        if max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT:
-            return Statement(label, f"cannot tell: {text}.", None, "verdicts")
-        return _of_all(label, f"none found: {text}", len(in_time), num, "configuration")
+        is_wide = max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT
+        known = f"none found: {text}"
+        return (f"cannot tell: {text}.", None) if is_wide else _of_all(known, len(in_time), num, "configuration")
     if not largest.is_adjusted:
-        return Statement(label, f"{text}; the verdicts on speed are not adjusted.", False, "verdicts")
+        return f"{text}; the verdicts on speed are not adjusted.", False
     if abs(largest.total) > WIDE_DRIFT:
-        text += "; verdicts and changes are adjusted for it, but times and rates themselves are not."
-        return Statement(label, text, False, "verdicts")
-    return _of_all(label, f"{text}; the verdicts on speed are adjusted for it", len(in_time), num, "configuration")
+        return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
+    return _of_all(f"{text}; the verdicts on speed are adjusted for it", len(in_time), num, "configuration")
 
 
-def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Statement:
+def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Result:
     """Return how much other programs used: at most, and how it differs; and the least that runs used themselves."""
-    label, loads = "Other programs", [load for run in runs if (load := load_by_others(run)) is not None]
+    loads = [load for run in runs if (load := load_by_others(run)) is not None]
     if not loads:
-        return Statement(label, "load is not recorded (it is for runs on CPUs).", None, "verdicts")
+        return "load is not recorded (it is for runs on CPUs).", None
     own = min((share for run in runs if (share := own_share(run)) is not None), default=1.0)
     differences = [abs(one.load_difference) for one in effects.values() if one.load_difference is not None]
     text = f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"
@@ -348,78 +347,73 @@ def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Stat
     if own < LEAST_OWN_SHARE:
         text += f"; a run used only {100 * own:.0f}% of its own cores"
     if max(loads) >= HIGH_LOAD:
-        return Statement(label, f"{text}: times are too long.", False, "verdicts")
+        return f"{text}: times are too long.", False
     if own < LEAST_OWN_SHARE:
-        return Statement(label, f"{text}: it waited, and times may be too long.", None, "verdicts")
+        return f"{text}: it waited, and times may be too long.", None
     if max(differences, default=max(loads)) >= LEAST_LOAD_DIFFERENCE:
-        return Statement(label, f"{text}.", False if differences else None, "verdicts")
-    return _of_all(label, text, len(loads), len(runs), "run")
+        return f"{text}.", False if differences else None
+    return _of_all(text, len(loads), len(runs), "run")
 
 
-def _control(compared: Sequence[Verdict]) -> Iterator[Statement]:
-    if known := [control for verdict in compared if (control := verdict.speed.control) is not None]:
-        most = max(control.most for control in known)
-        is_good, text = None, f"configurations that cannot differ in speed differ by up to {100 * most:.1f}%"
-        if most > SMALL_CONTROL and any(control.is_found for control in known):
-            is_good, text = False, f"{text}, more than their runs vary; the intervals of speed include it"
-        elif most <= WIDE_DRIFT:
-            is_good = True
-        yield Statement("Negative control", f"{text}.", is_good, "verdicts")
+def _control(compared: Sequence[Verdict]) -> Result | None:
+    known = [control for verdict in compared if (control := verdict.speed.control) is not None]
+    if not known:
+        return None
+    most = max(control.most for control in known)
+    text = f"configurations that cannot differ in speed differ by up to {100 * most:.1f}%"
+    if most > SMALL_CONTROL and any(control.is_found for control in known):
+        return f"{text}, more than their runs vary; the intervals of speed include it.", False
+    return f"{text}.", True if most <= WIDE_DRIFT else None
 
 
-def _seeds(systems: Systems) -> Iterator[Statement]:
+def _seeds(systems: Systems) -> Result | None:
     members = (one for one in systems.configurations if any(item.cell.counts for item in one.cell_runs))
     counts = [len({str(run.run.seed) for run in member.scored}) for member in members]
-    if any(counts):
-        low, high = min(counts), max(counts)
-        number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
-        few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
-        about = f"; {few[low]}" if low < len(few) else ""
-        yield Statement("Seeds", f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS, "candidates")
+    if not any(counts):
+        return None
+    low, high = min(counts), max(counts)
+    number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
+    few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
+    about = f"; {few[low]}" if low < len(few) else ""
+    return f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS
 
 
-def _experiment(systems: Systems) -> Statement:
+def _experiment(systems: Systems) -> Result:
     """Return whether the configurations trained the same thing, with the same software on the same machine."""
-    label, runs = "Same experiment", systems.runs
     differing = {member.label: systems.differs(member) for member in systems.measured}
-    if refused := [name for name, differs in differing.items() if differs.refused]:
+    if refused := [label for label, differs in differing.items() if differs.refused]:
         why = listing(dict.fromkeys(text for differs in differing.values() for text in differs.refused), 3)
-        text = f"not comparable with the baseline: {listing(refused, 3)}. They differ in {why}."
-        return Statement(label, text, False, "verdicts")
-    problems = []
-    software = {tuple(software_facts(run).items()) for run in runs if run.run.versions}
+        return f"not comparable with the baseline: {listing(refused, 3)}. They differ in {why}.", False
+    problems, unrecorded = [], []
+    software = {tuple(software_facts(run).items()) for run in systems.runs if run.run.versions}
     if len(software) > 1:
         problems.append(f"{len(software)} sets of package versions")
-    if budgets := {name: differs.samples for name, differs in differing.items() if differs.samples is not None}:
+    if budgets := {label: differs.samples for label, differs in differing.items() if differs.samples is not None}:
         furthest, factor = max(budgets.items(), key=lambda pair: abs(math.log(pair[1])))
         others = f" (the largest difference of {len(budgets)})" if len(budgets) > 1 else ""
         problems.append(f"training budgets differ: {furthest} has {factor:.2g} times the samples{others}")
     if any(differs.elsewhere for differs in differing.values()):
         problems.append("different machines")
-    unknown = [name for name, differs in differing.items() if differs.unknown]
-    unrecorded = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
-    if any(not run.run.versions for run in runs):
+    if unknown := [label for label, differs in differing.items() if differs.unknown]:
+        unrecorded.append(f"not all that was trained is recorded for {listing(unknown, 3)}")
+    if any(not run.run.versions for run in systems.runs):
         unrecorded.append("package versions are not recorded for all runs")
     if problems or unrecorded:
-        return Statement(label, f"{'; '.join([*problems, *unrecorded])}.", False if problems else None, "machine")
+        return f"{'; '.join([*problems, *unrecorded])}.", False if problems else None
     allowed = dict.fromkeys(text for differs in differing.values() for text in differs.allowed)
     only = f" except for {listing(allowed, 3)}, which the axes vary" if allowed else ""
     # The runs of one configuration are not compared with each other.
-    what = "data, model, training and " if len(differing) > 1 else ""
-    return Statement(label, f"{what}software are equal{only}.", True, "machine")
+    return f"{'data, model, training and ' if len(differing) > 1 else ''}software are equal{only}.", True
 
 
-def _certificate(certificates: Sequence[Certificate]) -> Statement:
-    label = "Certificate"
+def _certificate(certificates: Sequence[Certificate]) -> Result:
     if not certificates:
-        return Statement(label, "none: paratune certify tests whether strategies train the same as one process.")
+        return "none: paratune certify tests whether strategies train the same as one process.", None
     findings = [finding for certificate in certificates for finding in certificate.findings]
     by_status = grouped((finding.status, finding.strategy) for finding in findings)
     if differing := by_status.get("differs"):
-        return Statement(label, f"{listing(differing, 3)} trained differently from one process.", False, "certificates")
+        return f"{listing(differing, 3)} trained differently from one process.", False
     unknown = dict.fromkeys(by_status.get("cannot run", ()))
     if unknown or not by_status:
-        text = f"cannot tell: {listing(unknown, 3) or 'no strategy'} was not compared with one process."
-        return Statement(label, text, None, "certificates")
-    held = listing(dict.fromkeys(by_status.get("holds", ())), 6)
-    return Statement(label, f"{held} trained the same as one process.", True, "certificates")
+        return f"cannot tell: {listing(unknown, 3) or 'no strategy'} was not compared with one process.", None
+    return f"{listing(dict.fromkeys(by_status['holds']), 6)} trained the same as one process.", True

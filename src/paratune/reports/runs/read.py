@@ -31,7 +31,6 @@ class Certificate:
     verdict: str
     how: str  # steps, samples, precision and tolerances in words
     findings: tuple[StrategyDifference, ...]
-    rows: tuple[tuple[str, ...], ...]  # the findings as texts, in the order of `certificate.COLUMNS`
 
     @property
     def sentence(self) -> str:
@@ -81,10 +80,11 @@ def certificates_table(
     certificates: Sequence[Certificate], num_runs: int, notes: Sequence[str] = ()
 ) -> Iterator[Table]:
     """Yield the table of the strategies of certificates, if there are any; `notes` are below it."""
-    rows = [
-        [TableCell(text, runs=item.runs, source=str(item.path)) for text in (*row, item.run_names(num_runs))]
-        for item in certificates for row in item.rows
-    ]  # fmt: skip
+    rows = []
+    for item in certificates:
+        for found in item.findings:
+            texts = (found.strategy, str(found.world_size), *cells(found), found.status, item.run_names(num_runs))
+            rows.append([TableCell(text, runs=item.runs, source=str(item.path)) for text in texts])
     columns = [*map(str.capitalize, COLUMNS), "Runs"]
     remarks = [f"{item.path}: {item.sentence}" for item in certificates]
     remarks += ["The numbers are the largest relative differences."] if certificates else []
@@ -122,12 +122,9 @@ def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate
             f"allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}",
             certificate.trained_words(value.get("trained_tolerance", {})),
         )
-        rows = tuple((item.strategy, str(item.world_size), *cells(item), item.status) for item in findings)
         names = tuple(name for name, own in runs.items() if own == trains)
-        return Certificate(path, names, str(value["verdict"]), "; ".join(filter(None, how)), findings, rows)
-    except CheckpointError:
-        raise
-    except (KeyError, TypeError, ValueError, OSError) as error:
+        return Certificate(path, names, str(value["verdict"]), "; ".join(filter(None, how)), findings)
+    except (KeyError, TypeError, ValueError) as error:
         text = f"{plain(path)} is damaged: it is no certificate ({plain(repr(error))[:80]}); run paratune certify again"
         raise CheckpointError(text, code="run.damaged", path=path) from error
 

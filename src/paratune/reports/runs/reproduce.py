@@ -97,13 +97,12 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str
             f"{value_text(own.source)} ({format_count(own.num_rows)} rows, SHA-256 {value_text(own.fingerprint)})"
             for own in data
         ]
-    return {label: text for label, texts in facts.items() if (text := "; ".join(_different(texts)))}
-
-
-def _different(texts: Iterable[str]) -> list[str]:
-    different = list(dict.fromkeys(texts))
-    more = len(different) - _MAX_VALUES
-    return [*different[:_MAX_VALUES], *([f"and {more} more"] if more > 0 else [])]
+    found = {}
+    for label, texts in facts.items():
+        different = list(dict.fromkeys(texts))
+        more = [f"and {len(different) - _MAX_VALUES} more"] if len(different) > _MAX_VALUES else []
+        found[label] = "; ".join([*different[:_MAX_VALUES], *more])
+    return {label: text for label, text in found.items() if text}
 
 
 def _code(session: RunFile) -> str:

@@ -17,6 +17,7 @@ from paratune.records.finished import RunRecord
 from paratune.reports.measures import named, over_sessions
 from paratune.reports.runs.machine import machine_kinds, value_text
 from paratune.verdicts import Differs
+from paratune.verdicts.groups import OF_ONE_RUN
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
 
 NO_SUCH_SETTING = "no such setting"
@@ -169,28 +170,37 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
 
 def compare(runs: Sequence[RunRecord]) -> Sameness:
     """Return whether runs are the same experiment, and their differences, with those that other seeds explain."""
-    differ, unknown, seeds = [], [], {run.run.seed for run in runs}
-    by_run = {run.name: experiment(run) for run in runs}
-    for key, label in {key: label for fields in by_run.values() for key, (label, _) in fields.items()}.items():
+    differ, unknown = [], []
+    fields_of = {run.name: experiment(run) for run in runs}
+    labels = {key: label for fields in fields_of.values() for key, (label, _) in fields.items()}
+    are_other_seeds = len({run.run.seed for run in runs}) > 1
+    for key, label in labels.items():
         # A fitted baseline is one difference, and not one for each field that only steps have.
-        values = {name: fields[key][1] for name, fields in by_run.items() if key in fields}
-        if len({canonical(value) for value in values.values() if value is not None}) > 1:
-            is_of_seed = len(seeds) > 1 and key in _SEED_DEPENDENT
-            if key == "initial_weights":
-                of_runs = [run.run.model.architecture if run.is_baseline else run.setting("model.name") for run in runs]
-                models = {_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in of_runs}
-                label = f"the model ({' → '.join(models.values())})" if len(models) > 1 else label
-                known = {(run.run.seed, canonical(own)) for run in runs if (own := values[run.name]) is not None}
-                is_of_seed &= len(models) == 1 and len(known) == len({seed for seed, _ in known})
-            differ.append(Difference(key, label, _differing_parts(values), is_of_seed))
+        values = {name: fields[key][1] for name, fields in fields_of.items() if key in fields}
         if None in values.values() and len(runs) > 1:
             unknown.append(label)
+        if len({canonical(value) for value in values.values() if value is not None}) < 2:
+            continue
+        is_of_seed = are_other_seeds and key in _SEED_DEPENDENT
+        if key == "initial_weights":
+            models = _different_models(runs)
+            label = f"the model ({' → '.join(models)})" if len(models) > 1 else label
+            known = {(run.run.seed, canonical(own)) for run in runs if (own := values[run.name]) is not None}
+            # Another seed explains other weights of one model, but not two weights of one seed.
+            is_of_seed &= len(models) == 1 and len(known) == len({seed for seed, _ in known})
+        differ.append(Difference(key, label, _differing_parts(values), is_of_seed))
     if any(_samples(runs[0], run) is not None for run in runs):
         samples = {run.name: _planned_samples(run) for run in runs}
         differ.append(Difference("budget", "the training budget in samples", samples))
     verdict = "unknown" if unknown else "other_seeds" if differ else "same"
     verdict = verdict if all(difference.is_of_seed for difference in differ) else "different"
     return Sameness(verdict, tuple(differ), tuple(unknown))
+
+
+def _different_models(runs: Sequence[RunRecord]) -> list[str]:
+    """Return the names of models that differ in more than a seed, of fitted baselines their kind."""
+    names = [run.run.model.architecture if run.is_baseline else run.setting("model.name") for run in runs]
+    return list({_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in names}.values())
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[Difference]:
@@ -232,12 +242,16 @@ def setting_text(difference: Difference, run: str) -> str:
 
 
 def configuration_key(run: RunRecord) -> str:
-    """Return a text that is equal for runs that differ only in their seed, or in that of their teachers."""
+    """Return a text that is equal for runs that differ only in their seed, or in that of their teachers.
+
+    It has their options, data, processes and environment variables.
+    """
     left_out = {*_RUN_SPECIFIC, "run.seed"}
     settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in left_out}
     teachers = _SEED_OF_NAME.sub("seed", canonical(settings.pop("distil.teacher", None)))
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
-    return canonical([settings, teachers, data, run.session_values("run.world_size")])
+    variables = {name: value for name, value in run.run.environment.items() if not name.endswith(OF_ONE_RUN)}
+    return canonical([settings, teachers, data, run.session_values("run.world_size"), variables])
 
 
 def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:

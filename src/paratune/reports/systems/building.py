@@ -59,17 +59,15 @@ def scalings(measured: Sequence[Configuration]) -> tuple[Scaling, ...]:
     found: list[Scaling] = []
     varied = _varied_keys(measured, lambda key: key == NPROC or is_batch(key))
     for members in _groups(measured):
-        rules = grouped(
-            (rule, member)
-            for member in members
-            if (total := member.global_batch_size)
-            for rule in (("strong", float(total)), ("weak", total / member.world_size))
-        )
-        for (rule, batch), same_batch in rules.items():
+        by_batch: dict[tuple[str, float], list[Configuration]] = {}
+        for member in members:
+            if total := member.global_batch_size:
+                by_batch.setdefault(("strong", float(total)), []).append(member)
+                by_batch.setdefault(("weak", total / member.world_size), []).append(member)
+        for (rule, batch), same_batch in by_batch.items():
             lines = list(_lines(same_batch))
             apart = _varied_keys([line[-1] for line in lines], lambda key: not is_batch(key))
-            for line in lines:
-                found.append(Scaling(rule, _where(line[-1], [*varied, *apart]), tuple(line), batch))
+            found += [Scaling(rule, _where(line[-1], [*varied, *apart]), tuple(line), batch) for line in lines]
     order = list(dict.fromkeys(scaling.where for scaling in found))  # that of the configurations
     return tuple(sorted(found, key=lambda scaling: (scaling.rule, order.index(scaling.where), scaling.batch)))
 
@@ -78,17 +76,19 @@ def _lines(members: Sequence[Configuration]) -> Iterator[list[Configuration]]:
     """Yield lines over the number of devices, from members with an equal batch.
 
     Settings of the batch, such as accumulation, separate lines. A member that is alone with its settings is in each
-    line that has no member of its size.
+    line that has no member of its size. Of two with equal settings and size the first one counts.
     """
-    batches = ({key: value for key, value in member.settings.items() if is_batch(key)} for member in members)
-    alike = grouped(zip(map(canonical, batches), members, strict=True))
-    by_size = [{member.world_size: member for member in reversed(group)} for group in alike.values()]
-    lines = [sizes for sizes in by_size if len(sizes) > 1]
-    others = {size: member for sizes in reversed(by_size) if len(sizes) == 1 for size, member in sizes.items()}
-    for line in lines or [{}]:
-        sizes = sorted((others | line).items())
-        if len(sizes) > 1:
-            yield [member for _, member in sizes]
+    by_settings: dict[str, dict[int, Configuration]] = {}
+    for member in members:
+        settings = canonical({key: value for key, value in member.settings.items() if is_batch(key)})
+        by_settings.setdefault(settings, {}).setdefault(member.world_size, member)
+    alone: dict[int, Configuration] = {}
+    for by_size in by_settings.values():
+        alone = by_size | alone if len(by_size) == 1 else alone
+    for line in [by_size for by_size in by_settings.values() if len(by_size) > 1] or [alone]:
+        by_size = alone | line
+        if len(by_size) > 1:
+            yield [by_size[size] for size in sorted(by_size)]
 
 
 def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
@@ -103,9 +103,8 @@ def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
             for single in singles:
                 traits = TRAITS.get(str(single.runs[0].run.strategy.kind))
                 is_any = traits is not None and traits.max_world_size == 1
-                first, last = (_others(one, nodes=False, strategy=not is_any) for one in (single, group[-1]))
-                if first == last:
-                    group.insert(0, single)
+                of_single, of_group = (_others(one, nodes=False, strategy=not is_any) for one in (single, group[-1]))
+                group = [single, *group] if of_single == of_group else group
         if len(group) > 1:
             yield group
 
@@ -326,12 +325,18 @@ def comparisons(
     for base, family in grouped((systems.baseline_of(member), member) for member in members).items():
         others = [one for one in family if one is not base and one.is_probe == base.is_probe]
         compared = [one for one in others if not systems.differs(one).refused]
-        first, *groups = (_group(one, amounts) for one in (base, *compared))
-        if first is None:
+        # The runs that have a value; without those where one is not above 0 or is one for all runs.
+        groups, values = [], []
+        for member in (base, *compared):
+            amount = amounts.get(member.label)
+            if amount is not None and not amount.is_pooled and min(amount.values.values(), default=0.0) > 0:
+                runs = tuple(run for run in member.runs if run.name in amount.values)
+                groups.append(member.group if len(runs) == len(member.runs) else Group(member.label, runs))
+                values.append([amount.values[run.name] for run in runs])
+        if not groups or groups[0].label != base.label:
             continue
-        known = [group for group in groups if group is not None]
-        values = [[amounts[group.label].values[run.name] for run in group.runs] for group in (first, *known)]
-        sides = [(values[0], own) for own in values[1:]]
+        (first, *known), (before, *others_values) = groups, values
+        sides = [(before, after) for after in others_values]
         changes = changes_of(first, known, measure.key, sides, is_speed=measure.unit in _OF_TIME)
         for group, finding in zip(known, changes, strict=True):
             kinds = memory_kinds([*first.runs, *group.runs])
@@ -346,15 +351,6 @@ def comparisons(
             if f"{score.split}_{score.measure}" == measure.key:
                 found[verdict.label] = score
     return found
-
-
-def _group(member: Configuration, amounts: Mapping[str, Amount]) -> Group | None:
-    """Return the runs that have a value; None where one is not above 0 or is one for all runs."""
-    amount = amounts.get(member.label)
-    if amount is None or amount.is_pooled or min(amount.values.values(), default=0.0) <= 0:
-        return None
-    runs = tuple(run for run in member.runs if run.name in amount.values)
-    return member.group if len(runs) == len(member.runs) else Group(member.label, runs)
 
 
 def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:

@@ -172,7 +172,7 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
     return settings
 
 
-def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
+def _axis_options(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
     """Return the keys that distinguish configurations: keys of the axes, down to single options."""
     axis_keys = dict.fromkeys(key for axis in record.axes if not axis.is_seed for key in axis.keys)
     flat = [flatten(item.record.run.config) for item in cell_runs if item.record is not None]
@@ -235,7 +235,7 @@ class Systems:
         axes = [axis for axis in self.record.axes if not axis.is_seed]
         labels, kinds = [axis.label for axis in axes], {item.cell.kind for item in self.cell_runs}
         pairs = (((item.cell.kind, *map(item.cell.values.__getitem__, labels)), item) for item in self.cell_runs)
-        groups, keys = grouped(pairs), _varied_keys(self.record, self.cell_runs)
+        groups, keys = grouped(pairs), _axis_options(self.record, self.cell_runs)
         configurations = []
         for (kind, *names), group in groups.items():
             values = dict(zip(labels, names, strict=True))
@@ -308,20 +308,20 @@ class Systems:
 
     @cached_property
     def _baselines(self) -> Mapping[str, Configuration]:
-        base, record = self.baseline, self.record
+        base, named = self.baseline, self.record.baseline
         assert base is not None
-        held = record.select_per
-        if record.baseline:
-            held = tuple(axis.label for axis in record.axes if axis.label not in record.baseline)
+        # The axes on which each configuration keeps its own value.
+        kept = [axis.label for axis in self.record.axes if axis.label not in named] if named else self.record.select_per
         by_values = {(member.is_probe, *sorted(member.values.items())): member for member in self.measured}
         found = {}
         for member in self.configurations:
-            own = {label: member.values[label] for label in held if label in member.values}
-            # Without a run with the other values of the baseline, the first configuration with equal held values is
-            # the baseline: comparing across held axes would compare models, or machines of joined matrices.
-            nearest = (other for other in self.measured if own.items() <= other.values.items())
-            named = by_values.get((member.is_probe, *sorted({**base.values, **own}.items())))
-            found[member.label] = named or (next(nearest, member) if own else base)
+            own = {label: member.values[label] for label in kept if label in member.values}
+            same = by_values.get((member.is_probe, *sorted({**base.values, **own}.items())))
+            if same is None and own:
+                # Without a run with the other values of the baseline, the first configuration with equal kept values:
+                # comparing across kept axes would compare models, or machines of joined matrices.
+                same = next((other for other in self.measured if own.items() <= other.values.items()), member)
+            found[member.label] = same or base
         return found
 
     def amount(self, measure: Measure, configuration: Configuration, first: Configuration | None = None) -> Amount:

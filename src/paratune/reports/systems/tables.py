@@ -12,7 +12,7 @@ from paratune.records.finished import RunRecord, gpus_of
 from paratune.records.scores import notes, score_text, shown_metrics, slice_score
 from paratune.reports.amounts import amount, scale_of
 from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, constant_score, cost, metric_name, named, score
-from paratune.reports.rows import evaluate_targets, time_until
+from paratune.reports.rows import target_measures
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
 from paratune.reports.systems.building import amount_cell, build, findings, memory_notes, scalings
@@ -158,21 +158,10 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
         "From the evaluations during training. Times are means over the runs that reached the score, so they are too "
         "short when some runs did not. The whole run includes start-up, evaluations and checkpoints until then."
     )
-    by_target = evaluate_targets([run for member in members for run in member.runs], targets)
-    for at, (target, results) in enumerate(zip(targets, by_target, strict=True)):
-        best = {name: result.best for name, result in results.items()}
-        of_score = score("validation", target.metric)
-        measures = [
-            time_until("train", "Training until then", target, results),
-            time_until("total", "Whole run until then", target, results),
-            replace(
-                of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
-                read=lambda run, best=best: best.get(run.name),  # type: ignore[misc]
-            ),
-        ]  # fmt: skip
-        title = f"Time to {target.text} on validation"
-        labels, key = _names(members), f"target-{at + 1}"
-        yield build(systems, key, title, labels, members, measures, [note], compares=True, shows_all=True)
+    found = target_measures([run for member in members for run in member.runs], targets)
+    for number, (target, measures) in enumerate(zip(targets, found, strict=True), start=1):
+        title, key = f"Time to {target.text} on validation", f"target-{number}"
+        yield build(systems, key, title, _names(members), members, measures, [note], compares=True, shows_all=True)
 
 
 def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int | None = None) -> Table:

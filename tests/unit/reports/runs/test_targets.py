@@ -49,7 +49,8 @@ def run(tmp_path: Path) -> Path:
 
 def cells(folder: Path, *targets: str) -> dict[str, Any]:
     runs = read_runs([folder]).runs
-    rows = [row_of(measure, runs) for measure in target_measures(runs, [parse_target(target) for target in targets])]
+    found = target_measures(runs, [parse_target(target) for target in targets])
+    rows = [row_of(measure, runs) for measures in found for measure in measures[:2]]
     return {row.measure.key: (row.cells[0].value, row.cells[0].text) for row in rows}
 
 
@@ -93,8 +94,8 @@ def test_a_run_without_the_metric_has_a_note(tmp_path: Path, run: Path):
     other = make_run(tmp_path / "b", num_steps=1)
     write(other, [step(1, 1000), evaluation(1, accuracy=0.9)])
     runs = read_runs([run, other]).runs
-    rows = [row_of(measure, runs) for measure in target_measures(runs, [ScoreTarget("f1", 0.8)])]
-    assert [cell.text for cell in rows[0].cells] == ["6.50", "n/a: not evaluated by it"]
+    ((train, *_),) = target_measures(runs, [ScoreTarget("f1", 0.8)])
+    assert [cell.text for cell in row_of(train, runs).cells] == ["6.50", "n/a: not evaluated by it"]
 
 
 def test_a_log_that_lost_steps_may_have_lost_the_evaluation(tmp_path: Path):
