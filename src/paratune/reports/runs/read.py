@@ -173,7 +173,12 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             given.append(folder)
             continue
         try:
-            found.append(_read_run(folder))
+            if records.is_finished(folder):
+                record = read_record(folder, "")
+                found.append(replace(record, name=str(record.run.run_id)))
+                continue
+            run = read_typed(folder, RunFile)
+            found.append(Unfinished(str(run.run_id), folder, _progress_text(folder, run)))
         except CheckpointError as error:
             problems += error.faults
     warnings = log_warnings([record for record in found if isinstance(record, RunRecord)], problems)
@@ -213,19 +218,10 @@ def log_warnings(runs: Sequence[RunRecord], problems: list[Fault]) -> tuple[str,
     return (f"{listing(lost, 3)}. {text}",) if lost else ()
 
 
-def _read_run(folder: Path) -> RunRecord | Unfinished:
-    record = read_record(folder, "") if records.is_finished(folder) else None
-    run = read_typed(folder, RunFile) if record is None else record.run
-    name = str(run.run_id)
-    if record is None:
-        is_form = run.kind == "form"
-        reason = "not measured; repeat paratune compress" if is_form else _progress_text(folder, run.plan.num_steps)
-        return Unfinished(name, folder, reason)
-    return replace(record, name=name)
-
-
-def _progress_text(folder: Path, planned: float | None) -> str:
-    last, stop = 0, None
+def _progress_text(folder: Path, run: RunFile) -> str:
+    if run.kind == "form":
+        return "not measured; repeat paratune compress"
+    planned, last, stop = run.plan.num_steps, 0, None
     for event in records.read_events(folder):
         if event["event"] == "step":
             last, stop = event.get("step", last), None

@@ -14,7 +14,6 @@ from paratune.base.units import NOT_AVAILABLE, format_count
 from paratune.config.plain import yaml_lines
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord
-from paratune.records.typed import RunFile
 from paratune.reports.document import Listing, Part
 from paratune.reports.runs.machine import value_text
 from paratune.reports.tables.table import make_table
@@ -33,7 +32,15 @@ def reproduction(
     `shown` has a run of each configuration under its name, the baseline first.
     """
     facts = make_table(REPRODUCE, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
-    parts: list[Part] = [facts, Listing("Original commands", "\n".join(_commands(runs, sweeps)))]
+    commands = [command_line(sweep.command) for sweep in sweeps]
+    for run in runs:
+        commands.append(f"# {run.name}")
+        for session in run.sessions:
+            if variables := session.run.environment:
+                given = shlex.join(f"{name}={value}" for name, value in variables.items())
+                commands.append(f"#   variables: {hide_secrets(given)}")
+            commands.append(command_line(session.run.command))
+    parts: list[Part] = [facts, Listing("Original commands", "\n".join(commands))]
     configured = _configured(shown)
     if configured:
         parts.append(Listing("Commands to reproduce the runs", "\n".join(_again(configured, sweeps))))
@@ -85,11 +92,16 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str
         [" to ".join(dict.fromkeys((known[0], known[-1]))) if known else NOT_AVAILABLE]
         for known in (sorted(filter(None, of_runs)) for of_runs in dates)
     )
+    code = []
+    for session in sessions:
+        commit, dirty = (session.code.get(key) for key in ("git_commit", "git_dirty"))
+        changes = "" if dirty is False or not commit else ", with uncommitted changes" if dirty else ", changes unknown"
+        code.append(f"paratune {value_text(session.versions.get('paratune'))}, commit {value_text(commit)}{changes}")
     facts: dict[str, Iterable[str]] = {
         "Working directory": map(value_text, [own.directory for own in sweeps or sessions]),
         "Runs began": began,
         "Runs finished": finished,
-        "Code": map(_code, sessions),
+        "Code": code,
     }
     for split in ("train", "validation", "test"):
         data = [run.data(split) for run in runs if run.run.data.get(split) is not None]
@@ -103,23 +115,6 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str
         more = [f"and {len(different) - _MAX_VALUES} more"] if len(different) > _MAX_VALUES else []
         found[label] = "; ".join([*different[:_MAX_VALUES], *more])
     return {label: text for label, text in found.items() if text}
-
-
-def _code(session: RunFile) -> str:
-    commit, dirty = (session.code.get(key) for key in ("git_commit", "git_dirty"))
-    changes = "" if dirty is False or not commit else ", with uncommitted changes" if dirty else ", changes unknown"
-    return f"paratune {value_text(session.versions.get('paratune'))}, commit {value_text(commit)}{changes}"
-
-
-def _commands(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
-    yield from (command_line(sweep.command) for sweep in sweeps)
-    for run in runs:
-        yield f"# {run.name}"
-        for session in run.sessions:
-            if variables := session.run.environment:
-                given = shlex.join(f"{name}={value}" for name, value in variables.items())
-                yield f"#   variables: {hide_secrets(given)}"
-            yield command_line(session.run.command)
 
 
 def _again(configurations: Mapping[str, RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:

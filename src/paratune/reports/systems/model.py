@@ -9,7 +9,7 @@ were worth, over their number and over their time.
 import json
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -156,35 +156,6 @@ def values_label(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     return ", ".join(parts)
 
 
-def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of a configuration; variables and processes are known without a finished run."""
-    run = next((cell_run.record for cell_run in cell_runs if cell_run.record is not None), None)
-    cell = cell_runs[0].cell
-    settings: dict[str, Any] = {}
-    for key in keys:
-        if key in (NPROC, NODES):
-            settings[key] = cell.num_processes if key == NPROC else cell.num_nodes
-        elif (name := key.removeprefix(f"{ENV}.")) != key:
-            if name in cell.environment or run is not None:
-                settings[key] = cell.environment.get(name, run and run.run.environment.get(name))
-        elif run is not None:
-            settings[key] = run.setting(key)
-    return settings
-
-
-def _axis_options(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
-    """Return the keys that distinguish configurations: keys of the axes, down to single options."""
-    axis_keys = dict.fromkeys(key for axis in record.axes if not axis.is_seed for key in axis.keys)
-    flat = [flatten(item.record.run.config) for item in cell_runs if item.record is not None]
-    keys = [key for key in axis_keys if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
-    for option in dict.fromkeys(key for options in flat for key in options):
-        of_axis = any(option == key or option.startswith(f"{key}.") for key in axis_keys)
-        of_seed = any(option == key or option.startswith(f"{key}.") for key in _OF_A_SEED)
-        if of_axis and not of_seed and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
-            keys.append(option)
-    return keys
-
-
 def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
     """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
     before, after = ([MEASURES["samples_per_s"].of(run) for run in one.runs] for one in (first, member))
@@ -234,17 +205,45 @@ class Systems:
         """The configurations in the order of the axes, including those without a finished run."""
         axes = [axis for axis in self.record.axes if not axis.is_seed]
         labels, kinds = [axis.label for axis in axes], {item.cell.kind for item in self.cell_runs}
-        pairs = (((item.cell.kind, *map(item.cell.values.__getitem__, labels)), item) for item in self.cell_runs)
-        groups, keys = grouped(pairs), _axis_options(self.record, self.cell_runs)
+        by_values = grouped(
+            ((item.cell.kind, *(item.cell.values[label] for label in labels)), item) for item in self.cell_runs
+        )
+        keys, options = [(key, axis.label) for axis in axes for key in axis.keys], self._varied_options()
         configurations = []
-        for (kind, *names), group in groups.items():
+        for (kind, *names), cell_runs in by_values.items():
             values = dict(zip(labels, names, strict=True))
             label = values_label(axes, values) or self.record.name
             if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
                 label += ", probe"
-            of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
-            configurations.append(Configuration(label, values, tuple(group), of_matrix | _settings(group, keys)))
+            cell, run = cell_runs[0].cell, next((item.record for item in cell_runs if item.record), None)
+            settings: dict[str, Any] = {}
+            for key, of_axis in keys:
+                name = key.removeprefix(f"{ENV}.")
+                if key == MATRIX:
+                    settings[key] = values[of_axis]
+                elif key in (NPROC, NODES):
+                    settings[key] = cell.num_processes if key == NPROC else cell.num_nodes
+                elif name != key and (name in cell.environment or run is not None):
+                    settings[key] = cell.environment.get(name, run and run.run.environment.get(name))
+            if run is not None:  # processes, nodes and variables are known without a run, options are not
+                settings |= {option: run.setting(option) for option in options}
+            configurations.append(Configuration(label, values, tuple(cell_runs), settings))
         return tuple(configurations)
+
+    def _varied_options(self) -> list[str]:
+        """Return the single options that the axes vary, besides seeds."""
+        flat = [flatten(item.record.run.config) for item in self.cell_runs if item.record is not None]
+        axis_keys = {key for axis in self.record.axes if not axis.is_seed for key in axis.keys}
+
+        def is_below(option: str, keys: Iterable[str]) -> bool:
+            return any(option == key or option.startswith(f"{key}.") for key in keys)
+
+        return [
+            option
+            for option in dict.fromkeys(key for options in flat for key in options)
+            if is_below(option, axis_keys) and not is_below(option, _OF_A_SEED)
+            and len({json.dumps(options.get(option), default=str) for options in flat}) > 1
+        ]  # fmt: skip
 
     @cached_property
     def baseline(self) -> Configuration | None:

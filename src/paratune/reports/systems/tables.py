@@ -258,23 +258,22 @@ def _change(finding: MeasureComparison | None, task: str) -> str:
 def slice_tables(members: Members) -> Iterator[Table]:
     """Yield a table for each task, set and column with scores by slice; members of one task are the columns."""
     by_task = grouped(((runs[0].task, tuple(runs[0].labels)), (label, runs)) for label, runs in members if runs)
-    names = dict.fromkeys(
-        (split, column, task)
-        for task, of_task in by_task.items() for _, runs in of_task for run in runs
-        for split, columns in run.summary.slices.items() for column in columns
-    )  # fmt: skip
-    for number, (split, column, task) in enumerate(names, start=1):
-        title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
-        if len(by_task) > 1:
-            title += f" ({shorten(': '.join(filter(None, [task[0], ', '.join(task[1])])), _SLICE_WIDTH)})"
-        yield _slices_of(by_task[task], split, column, f"{SLICES}-{number}", title)
+    number = 0
+    for (kind, labels), of_task in by_task.items():
+        slices = [run.summary.slices for _, runs in of_task for run in runs]
+        names = dict.fromkeys((split, column) for own in slices for split in own for column in own[split])
+        for split, column in names:
+            number += 1
+            title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
+            if len(by_task) > 1:
+                title += f" ({shorten(': '.join(filter(None, [kind, ', '.join(labels)])), _SLICE_WIDTH)})"
+            yield _slices_of(of_task, split, column, f"{SLICES}-{number}", title)
 
 
 def _slices_of(members: Members, split: str, column: str, key: str, title: str) -> Table:
-    by_run: dict[str, dict[str, Entry]] = {
-        run.name: {entry["value"]: entry for entry in run.summary.slices.get(split, {}).get(column, [])}
-        for _, runs in members for run in runs
-    }  # fmt: skip
+    by_run: dict[str, dict[str, Entry]] = {}
+    for run in (run for _, runs in members for run in runs):
+        by_run[run.name] = {entry["value"]: entry for entry in run.summary.slices.get(split, {}).get(column, [])}
     all_entries = [entry for entries in by_run.values() for entry in entries.values()]
     values = list(dict.fromkeys(entry["value"] for entry in all_entries))
     kind = members[0][1][0].task
