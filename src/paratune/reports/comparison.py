@@ -105,7 +105,7 @@ def make_comparison(
 
 
 def _nothing(why: str, found: FoundRuns) -> CheckpointError:
-    left_out = reasons_text((run.reason, str(run.folder)) for run in found.unfinished)
+    left_out = reasons_text(found.unfinished)
     text = f"nothing to compare with: {why}{f'; left out:{left_out}' if left_out else ''}"
     return CheckpointError(text, code="report.nothing_to_compare")
 
@@ -159,13 +159,8 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
             raise _unknown_baseline(baseline, [*values, *by_label], known)
         named = {axis.label: known[baseline][axis.label] for axis in compared if axis.label in known[baseline]}
     systems = replace(systems, record=replace(record, select_per=held, baseline=named))
-    unfinished = tuple(
-        Unfinished(item.cell.name, item.folder, item.reason or "")
-        for item in systems.cell_runs
-        if item.record is None and item.cell.state not in {"skipped", "pending"}
-    )
     certificates, notes = systems.certificates
-    found = FoundRuns(tuple(systems.runs), unfinished, notes, certificates, systems.warnings)
+    found = FoundRuns(tuple(systems.runs), systems.unfinished, notes, certificates, systems.warnings)
     if not systems.measured:
         raise _nothing(f"no run of {plain(folder)} is finished and readable", found)
     return systems, found

@@ -54,7 +54,7 @@ from paratune.verdicts.speeds import reference_batch_of
 def matrix_document(report: SweepReport) -> ReportDocument:
     """Return the contents of a report of a matrix."""
     record = report.record
-    num_unfinished = len(report.cell_runs) - report.num_finished
+    num_unfinished = len(report.unfinished)
     are = "is" if num_unfinished == 1 else "are"
     warning = f"{num_unfinished} of {counted(len(report.cell_runs), 'run')} {are} unfinished: see Unfinished runs."
     version = f", paratune {record.version}" if record.version else ""
@@ -99,7 +99,7 @@ def _subject(report: SweepReport) -> str:
     skipped = f", {num_skipped} cannot run here" if num_skipped else ""
     are_probes = all(item.cell.kind == "probe" for item in report.cell_runs)
     probes = " All runs are probes: a few steps for timing, without scores." if are_probes else ""
-    finished = f"{report.num_finished} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
+    finished = f"{len(report.runs)} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
     return f"{finished} Axes: {axes}.{found}{probes}{past}"
 
 
@@ -210,8 +210,8 @@ def make_sweep(
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
     if not report.runs and any(item.cell.state == "finished" for item in report.cell_runs):
-        listed = reasons_text((item.reason or "", item.cell.name) for item in report.cell_runs)
-        text = f"none of the {counted(len(report.cell_runs), 'run')} of {plain(report.folder)} can be read:{listed}"
+        reasons = reasons_text(report.unfinished)
+        text = f"none of the {counted(len(report.cell_runs), 'run')} of {plain(report.folder)} can be read:{reasons}"
         raise CheckpointError(text, code="report.no_run", folder=report.folder)
     if plan is not None and report.record.published is None:
         reason = (

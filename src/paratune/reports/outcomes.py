@@ -135,10 +135,6 @@ class SweepReport(Systems):
         """Whether a group has several candidates."""
         return any(len(group.candidates) > 1 for group in self.groups)
 
-    @property
-    def num_finished(self) -> int:
-        return sum(cell_run.record is not None for cell_run in self.cell_runs)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
         record = self.record
@@ -149,7 +145,7 @@ class SweepReport(Systems):
             "folder": str(self.folder),
             **{name: getattr(record, name) for name in _OF_RECORD},
             "num_runs": len(self.cell_runs),
-            "num_finished": self.num_finished,
+            "num_finished": len(self.runs),
             "axes": [asdict(axis) for axis in record.axes],
             "groups": [group.as_dict() for group in self.groups],
             "runs": [
@@ -293,8 +289,7 @@ def choose(candidates: Sequence[Configuration], metric: str) -> tuple[Configurat
 
 def unfinished_table(report: SweepReport) -> Iterator[Table]:
     """Yield the table of the unfinished runs, with the reasons, if there are any."""
-    rows = [(item.cell.name, item.reason or "") for item in report.cell_runs if item.record is None]
-    if rows:
+    if rows := [(run.name, run.reason) for run in report.unfinished]:
         title = f"Unfinished: {len(rows)} of {counted(len(report.cell_runs), 'run')}"
         yield make_table("unfinished", title, ("run", "reason"), rows, 2)
 

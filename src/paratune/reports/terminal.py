@@ -180,7 +180,7 @@ def terminal_sweep(report: SweepReport) -> TerminalParts:
     # The conclusions have the one choice by validation, without its test scores.
     has_choices = len(report.groups) > 1 or (report.is_choice and report.groups[0].split_shown == "test")
     tables = {section.key: section.tables for section in report.sections}
-    lost = [(item.reason or "unknown", item.cell.name) for item in report.cell_runs if item.record is None]
+    lost = [(run.reason, run.name) for run in report.unfinished]
 
     def parts(most: int) -> Parts:
         is_short = most < _FEW_LINES

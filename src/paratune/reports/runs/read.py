@@ -149,9 +149,10 @@ class FoundRuns:
     warnings: tuple[str, ...] = ()  # what event logs lack
 
 
-def reasons_text(unfinished: Iterable[tuple[str, str]]) -> str:
-    """Return a line for each reason, with the runs, from pairs of reason and run."""
-    return "".join(f"\n  {plain(listing(names, 3))}: {plain(reason)}" for reason, names in grouped(unfinished).items())
+def reasons_text(unfinished: Iterable[Unfinished]) -> str:
+    """Return a line for each reason, with the folders of its runs."""
+    by_reason = grouped((run.reason, str(run.folder)) for run in unfinished)
+    return "".join(f"\n  {plain(listing(folders, 3))}: {plain(reason)}" for reason, folders in by_reason.items())
 
 
 def read_runs(folders: Sequence[Path]) -> FoundRuns:
@@ -190,8 +191,7 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
     if not runs:
         text = f"{', '.join(map(plain, given))}: a certificate and not a run; give the runs of the certificate, too"
         if unfinished:
-            listed = reasons_text((run.reason, str(run.folder)) for run in unfinished)
-            text = f"no run is finished, so there is nothing to report:{listed}"
+            text = f"no run is finished, so there is nothing to report:{reasons_text(unfinished)}"
         raise CheckpointError(text, code="report.no_run")
     certificates, of_others = find_certificates(runs, given)
     several = (f"{names[0]} is given {len(names)} times, and shown once." for names in named.values() if len(names) > 1)

@@ -25,7 +25,7 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folde
 from paratune.reports.amounts import Amount, amount, mean, measured_samples
 from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, SCALING, SPEED_UP, Measure, cost, score
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.read import Certificate, find_certificates, log_warnings
+from paratune.reports.runs.read import Certificate, Unfinished, find_certificates, log_warnings
 from paratune.reports.runs.sameness import allowed_by_axes, differs_of
 from paratune.verdicts import Differs, Group, Verdict, speeds
 
@@ -260,6 +260,12 @@ class Systems:
     def runs(self) -> list[RunRecord]:
         """The finished and readable runs, in the order of the configurations."""
         return [run for member in self.measured for run in member.runs]
+
+    @cached_property
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """The runs without a record that can be read."""
+        lost = (item for item in self.cell_runs if item.record is None)
+        return tuple(Unfinished(item.cell.name, item.folder, item.reason or "") for item in lost)
 
     @cached_property
     def noise_kind(self) -> NoiseKind:

@@ -325,7 +325,7 @@ def test_a_matrix_whose_runs_are_gone_is_an_error_that_names_each_reason_once(st
     assert len(str(caught.value).splitlines()) == 2 + len(states)
     assert not (tmp_path / "out").exists()
     make(tmp_path / "failed", missing={f"{rate}_seed-{at}": "failed" for rate in RATE.values for at in (1, 2, 3)})
-    assert make_sweep(tmp_path / "failed", None).num_finished == 0  # as at the end of a sweep
+    assert make_sweep(tmp_path / "failed", None).runs == []  # as at the end of a sweep
     with raises_code("report.nothing_to_compare") as caught:
         make_comparison([str(tmp_path / "m")])
     assert str(caught.value).count("is gone") == 1
@@ -415,7 +415,7 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
     record = read_sweep(tmp_path / "m")
     write_sweep(tmp_path / "m", replace(record, cells=tuple(replace(cell, kind="probe") for cell in record.cells)))
     report = make_sweep(tmp_path / "m", tmp_path / "out")
-    assert (report.groups, report.num_finished) == ((), 6)
+    assert (report.groups, len(report.runs)) == ((), 6)
     assert all(cell_run.scores == {} for cell_run in report.cell_runs)
     for path in report.files:
         assert path.suffix == ".pdf" or "0.85" not in path.read_text(), path
@@ -429,7 +429,7 @@ def test_runs_that_have_no_scores_leave_no_empty_table(change: dict[str, str], t
     changes = {"state": "pending", **change}
     record = read_sweep(tmp_path / "m")
     report = _with_cells(tmp_path / "m", **{cell.name.replace("-", "_"): changes for cell in record.cells})
-    assert (report.groups, report.num_finished) == ((), 0)
+    assert (report.groups, len(report.runs)) == ((), 0)
     assert [section.key for section in matrix_sections(report)] == ["unfinished", "reproduce"]
     assert [len(table.rows) for section in matrix_sections(report) for table in section.tables][:2] == [6, 3]
     make_sweep(tmp_path / "m", tmp_path / "out")
@@ -451,7 +451,7 @@ def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
     make(tmp_path / "m")
     (cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json").write_text("{")
     report = read_joined([tmp_path / "m"])
-    assert report.num_finished == 5
+    assert len(report.runs) == 5
     assert "summary.json is damaged" in next(each.reason for each in report.cell_runs if each.reason)
 
 
