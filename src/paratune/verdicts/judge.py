@@ -262,11 +262,8 @@ def _speed(
     known = [[logs_of(rates[pair[side]]) for pair in pairs] for side in (0, 1)]
     is_placebo = all(first.cannot_differ(second) for first, second in groups)
     if tuple(sum(map(len, side)) for side in known) != counts:
-        return (
-            bare.without_change(*PLACEBO)
-            if is_placebo
-            else bare.without_change("unknown_value", "a rate is not recorded")
-        )
+        lost = PLACEBO if is_placebo else ("unknown_value", "a rate is not recorded")
+        return bare.without_change(*lost)
     means = [fmean(fmean(logs) for logs in side) for side in known]
     change = change_of_log(means[1] - means[0])
     found = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)

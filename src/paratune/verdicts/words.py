@@ -76,7 +76,9 @@ def _needs(comparison: MeasureComparison, short: str) -> str:
         most = f"{100 * comparison.control.most:.1f}%"
         return f"configurations that cannot differ in speed differ by up to {most}, and more runs do not change that"
     noun = "seed" if comparison.scope and "seeds" in comparison.scope else "run"
-    there = min(comparison.num_runs)
+    # The runs of a side that a plan counts: in main effects those of one combination.
+    sides = comparison.estimate.sides if comparison.estimate is not None else ()
+    there = min(side.num_runs for side in sides) if sides else min(comparison.num_runs)
     needed: list[str] = []
     for runs, aim in ((comparison.runs_to_tell, "to tell a change of this size"),
                       (comparison.runs_to_equal, "to show equality")):  # fmt: skip

@@ -27,6 +27,7 @@ from paratune.reports.statements import (
 )
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.estimate import Estimate
+from paratune.verdicts.words import comparison_words
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 RATE = Axis("train.learning_rate", "rate", {"high": "0.001", "low": "1e-05"}, keys=("train.learning_rate",))
@@ -287,6 +288,20 @@ def test_runs_in_turn_without_a_drift_can_be_trusted(doubled: SweepReport):
         "Same experiment": True,
         "Certificate": None,
     }
+
+
+def test_main_effects_need_at_least_one_more_run(tmp_path: Path):
+    report = report_of(tmp_path / "m", (STRATEGY, RATE, SEEDS), {"ddp": 100.0, "zero3": 97.0}, in_turn=False)
+    (effect,) = (
+        one.comparison
+        for one in report.effects[0].effects
+        if one.comparison.measure == "speed" and one.axis == "strategy"
+    )
+    # Six runs of each value, three in each combination, for which the plan is.
+    assert (effect.num_runs, min(side.num_runs for side in effect.estimate.sides)) == ((6, 6), 3)
+    low, high = effect.runs_to_tell.low - 3, effect.runs_to_tell.high - 3
+    assert low >= 1
+    assert f"({low}–{high}) more runs" in comparison_words(effect)
 
 
 def test_one_configuration_after_the_other_is_a_problem(tmp_path: Path):
