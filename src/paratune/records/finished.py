@@ -73,7 +73,8 @@ class RunRecord:
         return self.setting("measure.probe") is True
 
     @property
-    def is_baseline(self) -> bool:
+    def is_fitted(self) -> bool:
+        """Whether it is a fitted baseline: features and a linear model in place of a trained one."""
         return self.run.config.get("baseline") is not None
 
     @property

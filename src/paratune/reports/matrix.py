@@ -38,7 +38,7 @@ from paratune.reports.outcomes import (
 )
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
-from paratune.reports.published import LAYOUTS, layout_tables, published_tables, read_plan
+from paratune.reports.published import LAYOUTS, Planned, layout_tables, published_tables, read_plan
 from paratune.reports.rows import results, results_csv
 from paratune.reports.runs.read import certificates_table, reasons_text
 from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
@@ -69,11 +69,15 @@ def matrix_document(report: SweepReport) -> ReportDocument:
     )
 
 
-def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
-    """Return the sections that are not empty."""
+def matrix_sections(
+    report: SweepReport, targets: Sequence[ScoreTarget] = (), layout: str | None = None, plan: Planned | None = None
+) -> tuple[ReportSection, ...]:
+    """Return the sections that are not empty; see `make_sweep` for the arguments."""
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
     summary = tuple(box for box in boxes if box.statements) if report.runs else ()
-    return shown_sections([ReportSection("summary", "Summary", summary), *_sections(report)])
+    return shown_sections(
+        [ReportSection("summary", "Summary", summary), *_sections(report, targets, layout, plan or {})]
+    )
 
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:
@@ -103,18 +107,20 @@ def _subject(report: SweepReport) -> str:
     return f"{finished} Axes: {axes}.{found}{probes}{past}"
 
 
-def _sections(report: SweepReport) -> Iterator[ReportSection]:
+def _sections(
+    report: SweepReport, targets: Sequence[ScoreTarget], layout: str | None, plan: Planned
+) -> Iterator[ReportSection]:
     """Yield the sections; a page shows at once what answers the question of the matrix, and the others on request."""
     yield ReportSection("notes", "Notes", tuple(notes_parts(report.record.notes or "")), is_short=False)
     scores = chosen_table(report)
     # A matrix of probes has no scores to choose by.
     yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())
-    yield ReportSection("published", "Published and measured", tuple(published_tables(report)))
+    yield ReportSection("published", "Published and measured", tuple(published_tables(report, plan)))
     if report.measured:
-        layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
-        yield ReportSection("layout", "Layout of the study", layout)
+        in_layout = () if layout is None else tuple(layout_tables(report, layout))
+        yield ReportSection("layout", "Layout of the study", in_layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection("targets", "Time to quality", tuple(tables.target_tables(report, report.targets)))
+        yield ReportSection("targets", "Time to quality", tuple(tables.target_tables(report, targets)))
         drawings = [figures.time_and_memory(report), *figures.scaling_drawings(report)]
         yield ReportSection("overview", "Overview", (*drawings, tables.configurations_table(report)))
         scaling = tuple(tables.scaling_tables(report))
@@ -219,14 +225,11 @@ def make_sweep(
             "matrix (published: FILE) and repeat paratune sweep, which trains no finished run again"
         )
         raise option_error("--plan", plan, reason, code="cli.no_effect")
-    if plan is not None:
-        report = replace(report, plan=read_plan(plan, report.record.name))
+    planned = {} if plan is None else read_plan(plan, report.record.name)
     verdicts, notes = judged(report, margins)
     effects = axis_effects(report, margins)
-    report = replace(
-        report, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets), layout=layout
-    )
-    report = replace(report, sections=matrix_sections(report))
+    report = replace(report, verdicts=verdicts, verdict_notes=notes, effects=effects)
+    report = replace(report, sections=matrix_sections(report, targets, layout, planned))
     if out is None:
         return report
     files = {**document_files(matrix_document(report), wanted=wanted), CSV: matrix_csv(report)}

@@ -193,7 +193,7 @@ _PREDICTED = "summary.prediction.step_s"
 _NOISE, _ADAMW = "summary.noise_scale", "summary.noise_scale.preconditioned"
 _MEASURES = (
     _setup("baseline", "Fitted baseline", "text", 0, "run.model.architecture",
-           read=lambda run: str(run.run.model.architecture) if run.is_baseline else None),
+           read=lambda run: str(run.run.model.architecture) if run.is_fitted else None),
     _setting("strategy", "Strategy", "run.strategy.kind"),
     _setting("pipeline_stages", "Pipeline stages", "run.strategy.options.stages"),
     _setting("pipeline_schedule", "Pipeline schedule", "run.strategy.options.schedule"),

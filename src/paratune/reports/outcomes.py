@@ -9,14 +9,14 @@ workers) are one candidate: a choice among them would be random.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_as
-from paratune.config.metric_names import ScoreTarget, direction
+from paratune.config.metric_names import direction
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.amounts import amount_text, scale_of
@@ -114,10 +114,6 @@ class SweepReport(Systems):
     files: tuple[Path, ...] = ()
     verdict_notes: tuple[str, ...] = ()  # remarks on configurations without a verdict
     effects: tuple[AxisEffects, ...] = ()  # main effects of the axes; empty with fewer than two axes
-    targets: tuple[ScoreTarget, ...] = ()  # scores; the report shows when configurations reached them
-    layout: str | None = None  # name of the study in whose layout a table is added
-    plan: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Planned figures of the cells by name, from `paratune plan`; empty when no plan was given."""
     sections: tuple[ReportSection, ...] = ()
     matrices: tuple[SweepRecord, ...]  # the records of the matrices
 

@@ -34,6 +34,7 @@ from paratune.verdicts.words import change_words, signed_interval_words
 
 PLAN_GENERATOR = "paratune plan of a matrix"
 PLAN_SCHEMA_VERSION = 1
+Planned = Mapping[str, Mapping[str, float]]  # figures of `planned_figures` by cell, of a plan; empty without one
 _STATES = ("weights", "gradients", "optimizer")
 _MEASURES: Mapping[str, Measure] = {
     "time": MEASURES["train_s"],
@@ -52,14 +53,14 @@ CLOCK, SECONDS, MEGABYTES = Scale("mm:ss", 1.0, 0), Scale("s", 1.0, 1), Scale("M
 PER_CENT, RATE, TIMES, LOSS = Scale("%", 0.01, 1), Scale("samples/s", 1.0, 1), Scale("×", 1.0, 2), Scale("", 1.0, 4)
 
 
-def published_tables(report: SweepReport) -> Iterator[Table]:
+def published_tables(report: SweepReport, plan: Planned) -> Iterator[Table]:
     """Yield the table of published figures and the table of claims, if the matrix has any."""
     if (published := report.record.published) is not None:
-        yield from [_figures_table(report, published)] if published.figures else []
+        yield from [_figures_table(report, published, plan)] if published.figures else []
         yield from [_claims_table(report, published)] if published.claims else []
 
 
-def _figures_table(report: SweepReport, published: Published) -> Table:
+def _figures_table(report: SweepReport, published: Published, plan: Planned) -> Table:
     """Return each published figure with the measured and the planned figure, in the unit of the publication."""
     axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in published.figures)]
     columns: list[Heading] = [
@@ -85,7 +86,7 @@ def _figures_table(report: SweepReport, published: Published) -> Table:
             if amount is not None and amount.center is not None:
                 # The scores of question answering are per cent already.
                 own = amount.center / (1.0 if is_score and member.cell_runs[0].cell.task == "qa" else size)
-            planned, source = _planned(report, member, figure.measure)
+            planned, source = _planned(plan, member, figure.measure)
             planned = None if planned is None else planned / size
         if figure.measure == "state_memory":
             notes["Model states are weights, gradients and optimizer states: plans have them, runs do not."] = None
@@ -124,10 +125,10 @@ def _with_values(systems: Systems, values: Mapping[str, str]) -> list[Configurat
     return [member for member in systems.configurations if values.items() <= member.values.items()]
 
 
-def _planned(report: SweepReport, configuration: Configuration, measure: str) -> tuple[float | None, str]:
+def _planned(plan: Planned, configuration: Configuration, measure: str) -> tuple[float | None, str]:
     """Return the planned figure and its source: the given plan, or else the predictions in the run records."""
     cell_names = (cell_run.cell.name for cell_run in configuration.cell_runs)
-    cells, source = [report.plan[name] for name in cell_names if name in report.plan], "plan of the matrix"
+    cells, source = [plan[name] for name in cell_names if name in plan], "plan of the matrix"
     if not cells:
         source = "summary.prediction"
         for run in configuration.runs:

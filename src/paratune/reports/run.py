@@ -192,7 +192,7 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
 def _notes_of(run: RunRecord) -> Iterator[str]:
     summary, fitted = run.summary, run.summary.fitted
     measured, steps = summary.throughput.num_steps_measured, format_count(summary.num_steps)
-    if run.is_baseline:
+    if run.is_fitted:
         c, tried = NOT_AVAILABLE if fitted.c is None else fitted.c, len(fitted.candidates)
         among = f", the best {fitted.chosen_by.get('metric')} on validation of {tried} values" if tried > 1 else ""
         features = format_count(fitted.num_features)

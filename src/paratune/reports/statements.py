@@ -102,7 +102,7 @@ class Ranked:
 def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
     """Return the sentence on what is fastest at equal quality among the configurations of one baseline."""
     ranking = []
-    outcome_words = {True: "better", False: "worse"}
+    outcome_words: dict[bool | None, str] = {True: "better", False: "worse"}
     for one in verdicts:
         outcomes = grouped((outcome_words.get(score.is_better, score.outcome), name_of(score)) for score in one.quality)
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
@@ -290,7 +290,8 @@ def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tup
         }
     found["Seeds", "candidates"] = _seeds(systems)
     found["Same experiment", "machine"] = _experiment(systems)
-    found["Certificate", "certificates"] = _certificate([*systems.certificates[0], *given])
+    certificates = [*systems.certificates[0], *given]
+    found["Certificate", "certificates" if certificates else ""] = _certificate(certificates)
     return tuple(Statement(label, *result, key) for (label, key), result in found.items() if result is not None)
 
 

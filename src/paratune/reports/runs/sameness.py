@@ -143,7 +143,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
     # Not all tasks have all options.
     options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
     adapter = {key: value for key, value in ((model and model["adapter"]) or {}).items() if key != "save"}
-    weights = {"baseline": run.setting("baseline")} if run.is_baseline else run.run.model.init_fingerprint
+    weights = {"baseline": run.setting("baseline")} if run.is_fitted else run.run.model.init_fingerprint
     sets = ("train", "training"), ("validation", "validation"), ("test", "test")
     fields = {
         "task": ("the task and its labels", run.get("run.task")),
@@ -165,7 +165,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "kept_model": ("which model is kept", kept),
         "seed": ("the seed", run.run.seed),
     }
-    return {key: field for key, field in fields.items() if not (run.is_baseline and key in _OF_STEPS)}
+    return {key: field for key, field in fields.items() if not (run.is_fitted and key in _OF_STEPS)}
 
 
 def compare(runs: Sequence[RunRecord]) -> Sameness:
@@ -199,7 +199,7 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
 
 def _different_models(runs: Sequence[RunRecord]) -> list[str]:
     """Return the names of models that differ in more than a seed, of fitted baselines their kind."""
-    names = [run.run.model.architecture if run.is_baseline else run.setting("model.name") for run in runs]
+    names = [run.run.model.architecture if run.is_fitted else run.setting("model.name") for run in runs]
     return list({_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in names}.values())
 
 

@@ -123,7 +123,7 @@ def step_drawings(
     `reference_batch` has the samples of a step at which the statistical efficiency is 1; `selection` is a sentence
     about the drawn configurations.
     """
-    by_task = grouped((runs[0].task, (label, runs)) for label, runs in groups if not runs[0].is_baseline)
+    by_task = grouped((runs[0].task, (label, runs)) for label, runs in groups if not runs[0].is_fitted)
     drawn = [run for members in by_task.values() for _, runs in members[:MAX_LINES] for run in runs]
     paths = (run.folder / records.events_file(0) for run in drawn)
     size = sum(path.stat().st_size for path in paths if path.is_file())
