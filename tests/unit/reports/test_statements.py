@@ -27,6 +27,7 @@ from paratune.reports.statements import (
 )
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.estimate import Estimate
+from paratune.verdicts.finding import PLACEBO
 from paratune.verdicts.words import comparison_words
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
@@ -262,7 +263,7 @@ def test_an_axis_that_cannot_change_the_speed_has_no_sentence_on_it(
 
 
 def test_runs_that_cannot_differ_in_speed_have_no_sentence_on_it():
-    alike = verdict_on("a", compared(*UNKNOWN).as_placebo(), compared(*BETTER, measure="accuracy"))
+    alike = verdict_on("a", compared(*UNKNOWN).without_change(*PLACEBO), compared(*BETTER, measure="accuracy"))
     assert [found.label for found in run_statements([alike])] == ["Best in Accuracy"]
     assert len(run_statements([alike, option("b", OPEN, SAME)])) == 2
 
