@@ -26,14 +26,14 @@ def stats(path: Path, *, json: Json = False) -> None:
     """
     from paratune.corpus.contents import corpus_figures
     from paratune.reports.corpus import corpus_tables
-    from paratune.reports.terminal import TerminalParts
+    from paratune.reports.terminal import Block, Screen
 
     work = work_folder(path)
     figures = corpus_figures(work)
     if json:
         print_json(figures)
         return
-    print_result(TerminalParts(lambda _: corpus_tables(figures)))
+    print_result(Screen([Block("line", table) for table in corpus_tables(figures)]))
 
 
 def sample(

@@ -24,9 +24,9 @@ def _show_report(report: Any, as_json: bool) -> int:
     if not report.files:
         print("All figures, tables and notes: --out FOLDER or --json")  # noqa: T201
         return EXIT_OK
-    out = report.files[0].parent
-    for name in dict.fromkeys(path.relative_to(out).parts[0] for path in report.files):
-        print(plain(out / name))  # noqa: T201
+    page, *others = report.files
+    names = dict.fromkeys(path.relative_to(page.parent).parts[0] for path in others)
+    print(plain(f"{page}, and beside it {', '.join(names)}"))  # noqa: T201
     if (missing := can_draw()) is not None:
         print(plain(f"without figures and report.pdf: {missing}"), file=sys.stderr)  # noqa: T201
     return EXIT_OK

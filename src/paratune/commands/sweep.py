@@ -77,14 +77,14 @@ def sweep(
     outlive_readers()
     set_up_logging(speaks=True)
     from paratune.reports.matrix import make_sweep
-    from paratune.reports.terminal import terminal_sweep
+    from paratune.reports.terminal import SWEEP_LINES, terminal_sweep
 
     trained = train_matrix(prepared, run_code=run_code)
     report = make_sweep(prepared.matrix.folder, prepared.matrix.folder / REPORT_FOLDER)
     if json:
         print_json(report.as_dict(), indent=1)
         return trained.check()
-    print_result(terminal_sweep(report))
+    print_result(terminal_sweep(report, SWEEP_LINES))
     for name, path in (("report", report.files[0]), ("runs", report.folder / "runs"), ("logs", report.folder / "logs")):
         print(f"{name}: {plain(path)}")  # noqa: T201
     return trained.check()

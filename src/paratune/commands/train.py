@@ -96,9 +96,9 @@ def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
         print_json(summary)
         return
     from paratune.reports import make
-    from paratune.reports.terminal import terminal_runs
+    from paratune.reports.terminal import TRAIN_LINES, terminal_runs
 
-    print_result(terminal_runs(make([folder], None)))
+    print_result(terminal_runs(make([folder], None), TRAIN_LINES))
     model_folder = {"probe": None, "baseline": "baseline"}.get(str(summary.get("kind")), MODEL_FOLDER)
     model = "" if model_folder is None else f", model: {model_folder}{os.sep}"
     print_result(f"Files: {folder}{os.sep}{model}; more: paratune report {folder}")

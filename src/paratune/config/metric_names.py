@@ -133,7 +133,15 @@ def metric_label(metric: str) -> str:
     return LABELS.get(metric, metric)
 
 
-_PATTERN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*")
+def key_of(name: str) -> str:
+    """Return the name of the metric with this name or title, in letters of any case; an unknown name unchanged."""
+    keys = {key.lower(): key for key in LABELS} | {label.lower(): key for key, label in LABELS.items()}
+    return keys.get(name.lower(), name)
+
+
+_PATTERN = re.compile(
+    r"\s*([^<>=]*[^<>=\s])\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*"
+)
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,7 @@ class ScoreTarget:
 
 
 def parse_target(text: str, option: str = "--target") -> ScoreTarget:
-    """Return the target in the value of an option, such as "f1_macro>=0.88" or "loss<=0.3".
+    """Return the target in the value of an option, such as "f1_macro>=0.88", "F1, macro>=0.88" or "loss<=0.3".
 
     Raises:
         ConfigError: It is not a target, the metric does not exist, or the direction is wrong for the metric.
@@ -167,12 +175,12 @@ def parse_target(text: str, option: str = "--target") -> ScoreTarget:
     if match is None:
         message = f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1_macro>=0.88"
         raise ConfigError(message, code="target.syntax", option=option)
-    metric, sign, value = str(match[1]), match[2], float(match[3])
+    metric, sign, value = key_of(match[1]), match[2], float(match[3])
     try:
         wanted = ">=" if direction(metric) == "max" else "<="
     except KeyError:
         known = ", ".join(sorted({name for names in METRICS.values() for name in names}))
-        message = f"{option} {plain(text)}: {metric} is not a metric; allowed: {known}"
+        message = f"{option} {plain(text)}: {plain(metric)} is not a metric; allowed: {known}"
         raise ConfigError(message, code="metric.unknown", option=option, metric=metric) from None
     if sign != wanted:
         better = "larger" if wanted == ">=" else "smaller"

@@ -33,6 +33,7 @@ class Comparison:
     effects: tuple[AxisEffects, ...]  # main effects of the axes of a matrix; empty with fewer than two axes
     unfinished: tuple[Unfinished, ...]
     certificates: tuple[Certificate, ...]
+    warnings: tuple[str, ...]  # what records lack
     notes: tuple[str, ...]
 
     @property
@@ -68,7 +69,7 @@ class Comparison:
                 {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
             ],
             "certificates": [certificate.as_dict() for certificate in self.certificates],
-            "notes": list(self.notes),
+            "notes": [*self.warnings, *self.notes],
         }
 
 
@@ -100,8 +101,8 @@ def make_comparison(
     if not verdicts:
         raise _nothing("; ".join(problems) or "probes are not compared with whole runs", found)
     systems = replace(systems, verdicts=verdicts)
-    notes = (*found.warnings, *found.notes, *problems, *_notes(systems))
-    return Comparison(systems, axis_effects(systems, margins), found.unfinished, found.certificates, notes)
+    effects, notes = axis_effects(systems, margins), (*found.notes, *problems, *_notes(systems))
+    return Comparison(systems, effects, found.unfinished, found.certificates, found.warnings, notes)
 
 
 def _nothing(why: str, found: FoundRuns) -> CheckpointError:
@@ -139,12 +140,13 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     record = with_finished_runs(folder, read_sweep(folder))
     axes = [axis for axis in record.axes if not axis.is_seed]
     labels = [axis.label for axis in axes]
-    wanted = [part.strip() for word in by for part in word.split(",") if part.strip()]
-    unknown = [name for name in wanted if name not in labels]
-    if unknown:
-        near = did_you_mean(unknown[0], labels)
+    by_word = {word: axis.label for axis in axes for word in (axis.key, *axis.keys)} | {name: name for name in labels}
+    words = [part.strip() for word in by for part in word.split(",")]
+    if unknown := [word for word in words if word not in by_word]:
+        near = did_you_mean(unknown[0], by_word)
         reason = f"the axes of {plain(folder)} are {', '.join(labels)}{near}"
-        raise option_error("--by", plain(unknown[0]), reason, code="cli.unknown_name", folder=folder)
+        raise option_error("--by", plain(unknown[0]) or "''", reason, code="cli.unknown_name", folder=folder)
+    wanted = [by_word[word] for word in words]
     held = tuple(label for label in labels if label not in wanted) if wanted else record.select_per
     compared = [axis for axis in axes if axis.label not in held]
     named = {label: name for label, name in record.baseline.items() if label not in held}
@@ -153,7 +155,8 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
         by_label = {member.label: member.values for member in systems.configurations}
         known = by_label | {values_label(compared, values): values for values in by_label.values()}
         for axis in reversed(compared):
-            known |= {word: {axis.label: name} for name, shown in axis.values.items() for word in (shown, name)}
+            for name, shown in axis.values.items():  # also as main effects are shown
+                known |= {word: {axis.label: name} for word in (f"{axis.label} {shown}", shown, name)}
         if baseline not in known:
             values = [shown for axis in compared for shown in axis.values.values()]
             raise _unknown_baseline(baseline, [*values, *by_label], known)

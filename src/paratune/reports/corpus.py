@@ -29,10 +29,14 @@ def corpus_html(
     """
     shown = [ReportSection(table.key, table.title, (table,)) for table in corpus_tables(figures)]
     for number, (heading, rows) in enumerate(samples):
-        about = ("reason", "timestamp", "url")
-        quotes = tuple((", ".join(plain(row[name]) for name in about if row.get(name)), _text(row)) for row in rows)
+        quotes = []
+        for row in rows:
+            about = ", ".join(plain(row[name]) for name in ("reason", "timestamp", "url") if row.get(name))
+            detail, text = row.get("detail") or "", " ".join((row.get("text") or "").split())
+            before = f"({shorten(detail, 120)}) " if detail and text else ""
+            quotes.append((about, f"{before}{shorten(text or detail, MAX_CHARACTERS)}"))
         if quotes:
-            shown.append(ReportSection(f"samples-{number}", heading, (Remarks(quotes),), is_short=False))
+            shown.append(ReportSection(f"samples-{number}", heading, (Remarks(tuple(quotes)),), is_short=False))
     documents, sentences = figures["documents"], figures["sentences"]
     lead = f"{counted(len(figures['funnel']), 'stage')} finished; the corpus is not."
     if documents is not None:
@@ -40,14 +44,6 @@ def corpus_html(
         parts += [counted(sentences["num"], "sentence")] if sentences is not None else []
         lead = f"{', '.join(parts)} from {counted(documents['num_hosts'], 'host')}."
     return document_html(ReportDocument(title, (lead,), tuple(shown), made_by()))
-
-
-def _text(row: Mapping[str, Any]) -> str:
-    detail, text = row.get("detail") or "", row.get("text")
-    if not text:
-        return shorten(detail, MAX_CHARACTERS)
-    shown = shorten(" ".join(text.split()), MAX_CHARACTERS)
-    return f"({shorten(detail, 120)}) {shown}" if detail else shown
 
 
 def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:

@@ -72,7 +72,13 @@ def data_drawings(view: DataView) -> Iterator[Drawing]:
         yield _length_by_score(view)
     yield _correlations(view)
     if view.groups is not None and view.classes:
-        yield _classes_by_group(view)
+        groups, size = view.rows_by_group, len(view.classes)
+        shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
+        layers = [plots.Bars(100 * shares[:, number], plots.run_style(number)[0]) for number in range(size)]
+        names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
+        draw = plots.bars(names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
+        title, height = f"Classes by {view.by}", plots.height_of_rows(len(groups))
+        yield Drawing("classes_by_type", title, "In brackets: rows.", draw, height, legend=_areas(view.classes))
     elif view.groups is not None:
         scores = {name: view.labels[rows] for name, rows in view.rows_by_group.items()}
         yield _quartiles("scores_by_type", f"{view.label} by {view.by}", shorten(view.label, 60), scores)
@@ -139,7 +145,7 @@ def _length_by_score(view: DataView) -> Drawing:
         plots.Points(view.words[rows], view.labels[rows], plots.run_style(number)[0], size=3.4, alpha=0.45)
         for number, rows in enumerate(groups.values())
     ]
-    correlation = _correlations_of({"words": view.words, "label": view.labels})["words"]["label"]
+    ((_, correlation), _) = _correlations_of([view.words, view.labels])
     known = np.isfinite(correlation)
     caption = f"Pearson correlation of words and {view.label}: {correlation:.2f}." if known else ""
     num_drawn = sum(len(plots.thinned(rows)[0]) for rows in groups.values())
@@ -166,16 +172,6 @@ def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> D
     return Drawing(key, title, caption, draw, plots.height_of_rows(len(names)))
 
 
-def _classes_by_group(view: DataView) -> Drawing:
-    groups, size = view.rows_by_group, len(view.classes)
-    shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
-    layers = [plots.Bars(100 * shares[:, number], plots.run_style(number)[0]) for number in range(size)]
-    names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
-    draw = plots.bars(names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
-    title, height = f"Classes by {view.by}", plots.height_of_rows(len(groups))
-    return Drawing("classes_by_type", title, "In brackets: rows.", draw, height, legend=_areas(view.classes))
-
-
 def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     if not view.numeric and view.classes:
@@ -191,16 +187,16 @@ def _correlations(view: DataView) -> Drawing:
     if beyond := varying[_MAX_NUMERIC:]:
         caption += f" Not shown beyond {_MAX_NUMERIC} columns: {', '.join(beyond)}."
     shown = varying[:_MAX_NUMERIC]
-    table = _correlations_of({name: columns[name] for name in shown}).to_numpy().tolist()
+    table = _correlations_of([columns[name] for name in shown])
     draw = plots.heat_map(shown, [[None if np.isnan(r) else r for r in row] for row in table])
     return Drawing("correlations", title, caption, draw, 1.4 + 0.42 * len(shown))
 
 
-def _correlations_of(columns: Mapping[str, Any]) -> Any:
+def _correlations_of(columns: Sequence[Any]) -> Any:
     """Return Pearson's r of each two columns over the rows in which both are known; NaN with fewer than 3 rows."""
     import pandas as pd
 
-    return pd.DataFrame({name: values.astype(np.float64) for name, values in columns.items()}).corr(min_periods=3)
+    return pd.DataFrame(np.array(columns, dtype=np.float64).T).corr(min_periods=3).to_numpy().tolist()
 
 
 def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Drawing:

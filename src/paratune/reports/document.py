@@ -1,8 +1,9 @@
 """`ReportDocument`: the contents of a report in reading order, which one renderer for each format writes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from paratune.base.text import plain_lines
 from paratune.base.units import NOT_AVAILABLE
@@ -102,6 +103,9 @@ class StatementBox:
 
     statements: tuple[Statement, ...]
     title: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"title": self.title, "statements": [asdict(statement) for statement in self.statements]}
 
 
 Part = Table | Drawing | Listing | Notice | Remarks | StatementBox | MarkedText | str

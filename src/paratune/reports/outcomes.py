@@ -154,7 +154,7 @@ class SweepReport(Systems):
             "effects": [
                 {**vars(family), "effects": [effect.as_dict() for effect in family.effects]} for family in self.effects
             ],
-            "summary": [asdict(part) for section in self.sections for part in section.boxes],
+            "summary": [part.as_dict() for section in self.sections for part in section.boxes],
             "tables": [table.as_dict() for section in self.sections for table in section.tables],
             "files": [str(path) for path in self.files],
         }

@@ -85,7 +85,8 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], values: Mapping[
     """
     check_folder(folder, [*files, MARKER])
     paths = tuple(folder / name for name in (*files, MARKER))
-    contents = {**files, MARKER: json_text({**values, "files": [*map(str, paths)]})}
+    text = json.dumps(finite({**values, "files": [*map(str, paths)]}), indent=1, default=str)
+    contents = {**files, MARKER: f"{text}\n"}
     aside, is_new, earlier = temporary_path(folder / "report"), not folder.exists(), _files_of_report(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,19 +130,3 @@ def _files_of_report(folder: Path) -> set[str]:
     names = {path.relative_to(base).as_posix() for path in paths if base is not None and path.is_relative_to(base)}
     # Anyone may have edited the list: delete no file outside of the folder or of another kind.
     return {name for name in names if _OURS.fullmatch(name)} | {MARKER}
-
-
-def json_text(parts: Mapping[str, Any]) -> str:
-    """Return ASCII JSON text with a line for each item of a list; full indentation takes several times as long."""
-
-    def text(value: Any) -> str:
-        try:
-            return json.dumps(value, allow_nan=False, default=str)
-        except ValueError:  # NaN or infinity; searching all values first takes longer than writing them
-            return json.dumps(finite(value), allow_nan=False, default=str)
-
-    lines = []
-    for key, value in parts.items():
-        items = ",\n  ".join(map(text, value)) if isinstance(value, list) else ""
-        lines.append(f" {text(key)}: [\n  {items}\n ]" if items else f" {text(key)}: {text(value)}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -84,6 +84,13 @@ class Report:
         """Verdicts on each configuration except the baseline."""
         return self.systems.verdicts
 
+    @property
+    def summary(self) -> tuple[StatementBox, ...]:
+        """The conclusions, and whether they can be trusted; nothing for one run."""
+        conclusions = run_statements(self.verdicts)
+        trust = trust_statements(self.systems, self.certificates) if len(self.runs) > 1 else ()
+        return tuple(box for box in (StatementBox(conclusions), StatementBox(trust, TRUST)) if box.statements)
+
     def _repr_html_(self) -> str:
         from paratune.console.notebook import html_of
         from paratune.reports.terminal import terminal_runs
@@ -109,6 +116,7 @@ class Report:
             "certificates": [entry.as_dict() for entry in self.certificates],
             "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
+            "summary": [box.as_dict() for box in self.summary],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
         }  # fmt: skip
@@ -154,8 +162,6 @@ def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     warnings = _shared(runs, ((text, run.name) for run in runs for text in _warnings_of(run)))
     if len({run.summary.memory.kind for run in runs}) > 1:
         warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind of memory.")
-    if len({run.task for run in runs}) > 1:
-        warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
     texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
     costs = {run.name: [run.summary.recorder.get(key) for key in ("cost_ms_per_step", "cost_share")] for run in runs}
     if known := {name: cost for name, cost in costs.items() if None not in cost}:
@@ -203,11 +209,12 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
         profiled = profiled or summary.communication.num_steps
         too = f"; so are {format_count(profiled)} steps under the profiler" if profiled else ""
         yield f"{format_count(measured)} of {steps} steps measured; warm-up is left out{first}{too}."
-    for number, text in (
-        (summary.num_interruptions, "interrupted {}; steps trained again after a resume count once."),
-        (summary.num_requeued, "its job was queued again {} by Slurm."),
-        (summary.num_restarts, "its processes were started again {} by torchrun."),
-    ):
+    events = {
+        "interrupted {}; steps trained again after a resume count once.": summary.num_interruptions,
+        "its job was queued again {} by Slurm.": summary.num_requeued,
+        "its processes were started again {} by torchrun.": summary.num_restarts,
+    }
+    for text, number in events.items():
         if number:
             yield text.format("once" if number == 1 else f"{format_count(number)} times")
     if summary.stop_reason == "early_stopping":
@@ -349,12 +356,8 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     """Yield all sections, empty ones without parts; only the first runs have figures and tables of their own."""
     runs = report.runs[:MAX_RUNS]
     suffixed = [(run, f"-{number}" if len(runs) > 1 else "") for number, run in enumerate(runs, start=1)]
-    statements = run_statements(report.verdicts)
-    summary: list[Part] = [StatementBox(statements)] if statements else []
-    if len(report.runs) > 1:
-        summary += [tables.main_table(report.systems)]
-        summary += [StatementBox(trust_statements(report.systems, report.certificates), TRUST)]
-    yield ReportSection("summary", "Summary", tuple(summary))
+    main = [tables.main_table(report.systems)] if len(report.runs) > 1 else []
+    yield ReportSection("summary", "Summary", (*report.summary, *main))
     yield verdict_section(report.verdicts, report.verdict_notes)
     comparison = comparison_table(report, runs)
     base = next((run for run in report.runs if run.name == report.baseline), runs[0])

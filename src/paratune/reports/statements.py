@@ -176,7 +176,7 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     if report.groups and not groups:
         text = "cannot tell: no candidate has a score of every seed."
         found.append(Statement("Best in quality", text, None, "chosen"))
-    found += [Statement("Event logs", text, False, "over_steps") for text in report.warnings]
+    found += [Statement("Records", text, False, "over_steps") for text in report.warnings]
     wanted, base = report.record.baseline, report.baseline
     if base is not None and not (wanted.items() <= base.values.items() if wanted else base is report.configurations[0]):
         lost = ", ".join(wanted.values()) if wanted else report.configurations[0].label

@@ -1,132 +1,211 @@
 """What commands print of a report: the conclusions, the figures that carry them, and warnings, on one screen.
 
 Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart. A table
-that is too wide is divided into blocks of columns, one below the other. Lists get shorter until all fits on a screen.
+that is too wide is divided into blocks of columns, one below the other. What does not fit on the screen is counted.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from textwrap import wrap
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
-from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
+from paratune.base.units import (
+    NOT_AVAILABLE,
+    counted,
+    format_as,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number,
+)
+from paratune.records.finished import RunRecord
 from paratune.reports.comparison import Comparison
 from paratune.reports.document import Statement
 from paratune.reports.measures import metric_name
 from paratune.reports.outcomes import SweepReport, chosen_table
 from paratune.reports.rows import TARGETS_GROUP
 from paratune.reports.run import Report
-from paratune.reports.runs.sameness import differing_settings
-from paratune.reports.statements import is_better, matrix_statements, run_statements, trust_statements
+from paratune.reports.runs.read import Certificate, Unfinished
+from paratune.reports.runs.sameness import Difference, differing_settings
+from paratune.reports.statements import MAX_SENTENCES, is_better, matrix_statements, run_statements, trust_statements
 from paratune.reports.systems.judging import axis_verdicts
-from paratune.reports.systems.tables import ALL_IN_JSON, headline_scores, main_table
-from paratune.reports.tables.table import Row, Table, make_table
+from paratune.reports.systems.model import Systems
+from paratune.reports.systems.tables import MAX_BESIDE, headline_scores, main_table
+from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.reports.text import shorten_all
-from paratune.verdicts import Verdict
-from paratune.verdicts.words import comparison_words, name_of
+from paratune.verdicts import MeasureComparison, Verdict
+from paratune.verdicts.words import change_words, is_in_points, name_of, signed_interval_words
 
 _GAP = 2
 _HEADING_WIDTH = 22
 """Longest word of a heading over numbers, such as the name of a run; at 80 columns two runs fit side by side."""
-Part = Table | Text | Padding
-Parts = Iterator[Part]
 _STYLES = {True: "green", False: "red", None: ""}
-_MAX_LINES = 8  # configurations, differing settings, verdicts or reasons, where a screen has room for them
-_FEW_LINES = 4  # with fewer of them, problems of a matrix are named without their sentences
-_RUNS_LINES, _SWEEP_LINES, _COMPARISON_LINES = 29, 22, 30  # of a screen; commands print up to three more
+TRAIN_LINES, SWEEP_LINES, REPORT_LINES, _COMPARISON_LINES = 9, 22, 28, 30  # commands print up to three more
+Part = Text | Padding | Table
 
 
 @dataclass(frozen=True)
-class TerminalParts:
-    """Tables and texts that `rich.console.Console.print` prints; texts of records literally, never as markup."""
+class Block:
+    """Things of one kind on a screen, of which it shows as many as fit."""
 
-    parts: Callable[[int], Iterable[Part]]  # by the length of lists, from `_MAX_LINES` down to 1
-    num_lines: float = math.inf  # of a screen, on which the printed parts fit if any do
+    noun: str  # one of them
+    content: Sequence[Text] | Table  # a text or a line for each, the most important ones first
+    rank: int = 0  # blocks of a lower rank get their lines before those of a higher one
+    whole: Sequence[Part] = ()  # a longer form of all of them, shown where it fits
+
+    @property
+    def num(self) -> int:
+        return len(self.content.lines if isinstance(self.content, Table) else self.content)
+
+    def parts(self, num: int) -> Sequence[Part]:
+        """Return the first ones, or the longer form for a number above that of all; nothing for 0."""
+        if not num or num > self.num:
+            return self.whole if num else ()
+        if isinstance(self.content, Table):
+            return [replace(self.content, lines=self.content.lines[:num])]
+        return self.content[:num]
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Blocks that `rich.console.Console.print` prints; texts of records literally, never as markup."""
+
+    blocks: Sequence[Block]
+    num_lines: float = math.inf
+    place: str = ""  # where the rest is
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for most in range(_MAX_LINES, 0, -1):
-            shown: list[RichTable | Text | Padding] = []
-            last: Part | None = None
-            for part in self.parts(most):
-                is_table = isinstance(part, Table)
-                shown += [Text()] * (is_table and isinstance(last, Table))
-                shown += rich_table(part, options.max_width) if isinstance(part, Table) else [part]
-                last = part
-            if sum(len(console.render_lines(part, options)) for part in shown) <= self.num_lines:
-                break
-        yield from shown
+        blocks = [block for block in self.blocks if block.num]
+
+        @cache
+        def lines_of(at: int, num: int) -> list[list[Segment]]:
+            parts = blocks[at].parts(num)
+            rich = [rich_table(part, options.max_width) if isinstance(part, Table) else [part] for part in parts]
+            return [line for some in rich for one in some for line in console.render_lines(one, options, pad=False)]
+
+        def screen(shown: Sequence[int]) -> list[list[Segment]]:
+            lines: list[list[Segment]] = []
+            is_below_table = False
+            for at, (block, num) in enumerate(zip(blocks, shown, strict=True)):
+                if num:
+                    is_table = isinstance(block.content, Table)
+                    lines += [[]] * (is_table and is_below_table) + lines_of(at, num)
+                    is_below_table = is_table
+            left = grouped((block.noun, max(0, block.num - num)) for block, num in zip(blocks, shown, strict=True))
+            if more := [counted(sum(numbers), noun) for noun, numbers in left.items() if any(numbers)]:
+                text = Text(f"Not shown: {', '.join(more)}{self.place}.", style="dim")
+                lines += console.render_lines(text, options, pad=False)
+            return lines
+
+        # All blocks get a text or a few lines, then all that fits. A table of a baseline alone compares nothing.
+        few = [
+            (min(block.num, 4), min(block.num, 2)) if isinstance(block.content, Table) else (1, 1) for block in blocks
+        ]
+        all_of_it = [int(min(block.num, self.num_lines)) + bool(block.whole) for block in blocks]
+        shown, order = [0] * len(blocks), sorted(range(len(blocks)), key=lambda at: blocks[at].rank)
+        for at, most in [*((at, few[at][0]) for at in order), *((at, all_of_it[at]) for at in order)]:
+            for num in range(most, max(shown[at] + 1, few[at][1]) - 1, -1):
+                trial = [num if place == at else own for place, own in enumerate(shown)]
+                if len(screen(trial)) <= self.num_lines:
+                    shown = trial
+                    break
+        for line in screen(shown):
+            yield from line
+            yield Segment.line()
 
 
 def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
     """Yield title, columns and notes of a table for a terminal of this width; texts of records appear literally."""
-    headings = [plain(label).split() for label in table.header]
-    words = {word for label in headings[table.num_labels :] for word in label if cell_len(word) > _HEADING_WIDTH}
-    short = dict(zip(words, shorten_all([*words], _HEADING_WIDTH), strict=True))
-    headings = [[short.get(word, word) for word in label] for label in headings]
+    labels = [plain(label).split() for label in table.header]
+    long = list({word for label in labels[table.num_labels :] for word in label if cell_len(word) > _HEADING_WIDTH})
+    short = dict(zip(long, shorten_all(long, _HEADING_WIDTH), strict=True))
+    headings = [" ".join(short.get(word, word) for word in label) for label in labels]
+    cells = [max((cell_len(plain(row[at])) for row in table.rows), default=0) for at in range(len(headings))]
     # Rich narrows the widest columns first when space is short, and would wrap numbers before headings.
-    widths = [
-        max(cell_len(text) for text in (*label, *(plain(row[at]) for row in table.rows), ""))
-        for at, label in enumerate(headings)
-    ]
+    least = [max(own, _heading_width(label, len(label))) for own, label in zip(cells, headings, strict=True)]
     if table.title:
         yield Text(plain(table.title), style="bold")
-    spaced = [least + _GAP for least in widths]
-    blocks = [list(range(len(widths)))] if table.is_text else table.blocks(spaced, width + _GAP)
+    groups = dict(table.groups)
+    blocks = [[*range(len(least))]]
+    if not table.is_text:
+        blocks = table.blocks([own + _GAP for own in least], width + _GAP)
     for number, columns in enumerate(blocks):
         yield from [Text()] * (number > 0)
-        whole = [max(widths[at], cell_len(" ".join(headings[at]))) for at in columns]
-        space = width - _GAP * (len(columns) - 1)
-        wrapped = [widths[at] for at in columns]
-        fixed = next((fitting for fitting in (whole, wrapped) if sum(fitting) <= space), [None] * len(columns))
-        rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-        for at, least in zip(columns, fixed, strict=True):
-            side: JustifyMethod = "left" if at < table.num_labels else "right"
-            rich.add_column(Text(" ".join(headings[at])), justify=side, overflow="fold", width=least)
+        by_lines = ([max(cells[at], _heading_width(headings[at], most)) for at in columns] for most in (1, 2, 3, 4, 99))
+        fitting = (widths for widths in by_lines if sum(widths) + _GAP * (len(columns) - 1) <= width)
+        fixed = next(fitting, [None] * len(columns))
         own = [at for at in columns if at >= table.num_names]
-        for position, line in enumerate(table.lines):
-            # A block leaves out the lines of which it has no value.
-            if len(blocks) == 1 or any(line[at].is_known and line[at].text for at in own):
+        # A block leaves out the lines of which it has no value.
+        kept = [
+            position for position, line in enumerate(table.lines)
+            if len(blocks) == 1 or any(line[at].is_known and line[at].text for at in own)
+        ]  # fmt: skip
+        starts = [at for at, position in enumerate(kept) if at == 0 or position in groups]
+        for first, last in zip(starts, [*starts[1:], len(kept)], strict=True):
+            if kept[first] in groups:
+                yield Text(plain(groups[kept[first]]), style="bold")
+            rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+            rich.show_header = first == 0
+            for at, own_width in zip(columns, fixed, strict=True):
+                side: JustifyMethod = "left" if at < table.num_labels else "right"
+                rich.add_column(Text(headings[at]), justify=side, overflow="fold", width=own_width)
+            for position in kept[first:last]:
+                cells_of = (table.lines[position][at] for at in columns)
                 style = "bold" if position in table.marked else None
-                rich.add_row(*(Text(plain(line[at].shown)) for at in columns), style=style)
-        yield rich
+                rich.add_row(*(Text(plain(cell.shown), _STYLES[cell.better]) for cell in cells_of), style=style)
+            yield rich
     for note in table.notes:
         yield Text(plain(note), style="dim")
 
 
-def terminal_runs(report: Report) -> TerminalParts:
+def _heading_width(heading: str, most: int) -> int:
+    """Return the width in which a heading has at most so many lines, without a break in a word."""
+    least = max(map(cell_len, heading.split()), default=0)
+    widths = range(max(1, least), cell_len(heading))
+    flat = (width for width in widths if len(wrap(heading, width, break_on_hyphens=False)) <= most)
+    return next(flat, cell_len(heading))
+
+
+def terminal_runs(report: Report, num_lines: int = REPORT_LINES) -> Screen:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
-    names, settings = [run.name for run in report.runs], differing_settings(report.runs)
+    runs, conclusions = report.runs, run_statements(report.verdicts)
+    is_told = bool(conclusions) and any(one.differs.refused for one in report.verdicts)
+    is_different = report.sameness.verdict in ("different", "unknown") and not is_told
+    trust = trust_statements(report.systems, report.certificates)
+    until = [row for row in report.rows if row.measure.group == TARGETS_GROUP]
+    times: list[Row] = [[run.name, *(row.cells[at] for row in until)] for at, run in enumerate(runs if until else ())]
+    if len(runs) == 1:
+        blocks = _one_run(runs[0])
+    else:
+        blocks = [
+            Block("conclusion", [*map(_line, conclusions)]),
+            Block("note", [Text(plain(note)) for note in report.verdict_notes], 1),
+            Block("conclusion", [Text(plain(report.sameness.sentence), style="yellow")] * is_different, 1),
+            *_checks([one for one in trust if one.label != "Same experiment" or not (is_different or is_told)]),
+            _main(report.systems, differing_settings(runs)),
+        ]
+    blocks += [
+        Block("run", make_table("targets", "", ["", *(row.label for row in until)], times), 2),
+        Block("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in report.warnings], 1),
+        *_beside(report.unfinished, len(runs), report.certificates),
+    ]
+    return Screen(blocks, num_lines)
 
-    def parts(most: int) -> Parts:
-        if len(names) == 1:
-            yield from _one_run(report)
-        else:
-            yield from _statements(run_statements(report.verdicts))
-            yield from (Text(plain(note)) for note in report.verdict_notes)
-            if report.sameness.verdict in ("different", "unknown"):
-                yield Text(plain(report.sameness.sentence), style="yellow")
-            yield main_table(report.systems, settings[:most], 2 * most)
-        until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.measure.group == TARGETS_GROUP]
-        yield from [make_table("targets", "", ["", *names[:most]], until)] if until else []
-        if report.warnings:
-            others = len(report.warnings) - 1
-            more = f" And {counted(others, 'other warning')}: see --json." if others else ""
-            yield Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow")
-        yield from _beside(report, len(names), most)
 
-    return TerminalParts(parts, _RUNS_LINES)
-
-
-def _one_run(report: Report) -> Parts:
-    (run,) = report.runs
-    headline = headline_scores(report.runs) if not run.is_probe else []
+def _one_run(run: RunRecord) -> list[Block]:
+    """Return the scores of a run, each above that of a constant answer, and its times."""
+    headline = headline_scores([run]) if not run.is_probe else []
     metrics = list(dict.fromkeys(metric for _, metric in headline))
     name = run.summary.baseline.predicts or "constant answer"
     rows: list[Row] = []
@@ -135,79 +214,114 @@ def _one_run(report: Report) -> Parts:
             values = [scores.get(split, {}).get(metric) for metric in metrics]
             if any(value is not None for value in values):
                 rows.append([label, *(format_as(value, ".4f") for value in values)])
-    if headline:
-        kept, steps = run.summary.kept_step, run.summary.num_steps
-        heading = "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
-        yield make_table("scores", "", [heading, *map(metric_name, metrics)], rows)
+    kept, steps = run.summary.kept_step, run.summary.num_steps
+    heading = "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
     train_s, total_s = run.summary.time.train_s, run.summary.time.total_s
     rate, memory = run.summary.throughput.samples_per_s, run.summary.memory.largest_bytes
-    yield Text(
+    times = (
         f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
         f"peak memory {format_bytes(memory)}{' a rank' if (run.run.world_size or 1) > 1 else ''}"
     )
+    scored = make_table("scores", "", [heading, *map(metric_name, metrics)], rows)
+    return [Block("score", scored), Block("time", [Text(times)])]
 
 
-def _beside(report: Report | Comparison, num_runs: int, most: int) -> Iterator[Text]:
-    for certificate in report.certificates:
-        text = f"Certificate ({certificate.run_names(num_runs)}): {certificate.sentence} {certificate.path}"
-        yield Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow")
-    lost = [(run.reason, run.name) for run in report.unfinished]
-    yield from _unfinished(lost, num_runs + len(lost), most)
+def _main(systems: Systems, settings: Sequence[Difference] = (), chosen: Sequence[Collection[str]] = ()) -> Block:
+    """Return the main table; in short without settings, or with the baseline, the fastest and the chosen of many.
+
+    `chosen` are the names of the runs of each chosen candidate.
+    """
+    table, members = main_table(systems, settings), systems.measured
+    if len(members) <= MAX_BESIDE:
+        lines = table.lines[len(settings) :] + table.lines[: len(settings)]
+        return Block("figure", replace(table, lines=lines), 2, [table])
+    table = table.varying()
+    fastest = dict.fromkeys(member for most in range(1, len(members) + 1) for member in systems.drawn(most)[0])
+    first = [[one for one in fastest if any(item.cell.name in names for item in one.cell_runs)] for names in chosen]
+    order = dict.fromkeys([*list(fastest)[:2], *(own[0] for own in first if own), *fastest])
+    short = replace(table, lines=tuple(table.lines[members.index(member)] for member in order))
+    return Block("configuration", short, 2, [table])
 
 
-def _unfinished(lost: Sequence[tuple[str, str]], num_runs: int, most: int) -> Iterator[Text]:
-    """Yield the first reasons why runs are unfinished, each once; `lost` has the reason and the name of each run."""
-    if lost:
-        yield Text(f"Unfinished: {len(lost)} of {counted(num_runs, 'run')}", style="bold yellow")
-    for reason, names in [*grouped(lost).items()][:most]:
-        yield Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow")
+def _beside(lost: Sequence[Unfinished], num_finished: int, certificates: Sequence[Certificate] = ()) -> Iterator[Block]:
+    """Yield certificates, and the reasons why runs are not finished, each once."""
+    texts = [
+        f"Certificate ({certificate.run_names(num_finished)}): {certificate.sentence} {certificate.path}"
+        for certificate in certificates
+    ]
+    styles = ("green" if certificate.verdict == "holds" else "yellow" for certificate in certificates)
+    yield Block("certificate", [Text(plain(text), style=style) for text, style in zip(texts, styles, strict=True)], 5)
+    pairs = grouped((run.reason, run.name) for run in lost).items()
+    reasons = [Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow") for reason, names in pairs]
+    title = f"Unfinished: {len(lost)} of {counted(num_finished + len(lost), 'run')}\n"
+    yield Block("reason", [Text(title, style="bold yellow").append(reason) for reason in reasons[:1]], 1)
+    yield Block("reason", reasons[1:], 5)
 
 
-def _statements(statements: Iterable[Statement]) -> Iterator[Text]:
-    """Yield a line for each statement; only the sign of a decided one has a colour."""
-    for statement in statements:
-        yield (
-            Text(f"{statement.sign} ", style={True: "green", False: "yellow", None: ""}[statement.is_good])
-            .append(f"{plain(statement.label)}: ", style="bold")
-            .append(plain(statement.text), style="not bold")
-        )
+def _line(statement: Statement) -> Text:
+    """Return the line of a statement; only the sign of a decided one has a colour."""
+    return (
+        Text(f"{statement.sign} ", style={True: "green", False: "yellow", None: ""}[statement.is_good])
+        .append(f"{plain(statement.label)}: ", style="bold")
+        .append(plain(statement.text), style="not bold")
+    )
 
 
-def terminal_sweep(report: SweepReport) -> TerminalParts:
+def _checks(trust: Sequence[Statement]) -> Iterator[Block]:
+    """Yield the checks of a comparison without a yes: problems in sentences where these fit, else by name."""
+    for title, rank, is_good in (("! Problems", 3, False), ("? Cannot tell", 4, None)):
+        found = [statement for statement in trust if statement.is_good is is_good]
+        names = [Text(f"{title}: {', '.join(one.label for one in found).lower()}.")] if found else []
+        yield Block("check", names, rank, [*map(_line, found)] if is_good is False else ())
+
+
+def terminal_sweep(report: SweepReport, num_lines: int = REPORT_LINES) -> Screen:
     """Return the conclusions of a matrix, the chosen candidates and the configurations for a terminal."""
-    conclusions, trust = matrix_statements(report), grouped((item.is_good, item) for item in trust_statements(report))
-    problems, unknown = trust.get(False, []), trust.get(None, [])
     # The conclusions have the one choice by validation, without its test scores.
     has_choices = len(report.groups) > 1 or (report.is_choice and report.groups[0].split_shown == "test")
     tables = {section.key: section.tables for section in report.sections}
-    lost = [(run.reason, run.name) for run in report.unfinished]
+    ranks = {"chosen": 1, "resources": 6}
+    blocks = [
+        Block("conclusion", [*map(_line, some)], ranks.get(subject, 0))
+        for subject, some in groupby(matrix_statements(report), lambda statement: statement.evidence)
+    ]
+    blocks += _checks(trust_statements(report))
+    if has_choices:
+        blocks.append(Block("selection", replace(chosen_table(report), title="", notes=(), marked=()), 6))
+    chosen = [
+        {item.cell.name for item in group.chosen.cell_runs} for group in report.groups if group.chosen is not None
+    ]
+    blocks += [_main(report, (), chosen)] if report.measured else []
+    blocks += [Block("line", table, 2) for table in tables.get("layout", ())]
+    for table in tables.get("targets", ()):  # the baseline, and those that reached the score first
+        assert report.baseline is not None
+        first, marks = report.baseline.label, tuple(note for note in table.notes if note.startswith("["))
+        order = sorted(table.lines, key=lambda line: (line[0].text != first, line[1].value is None, line[1].value or 0))
+        blocks.append(Block("target time", replace(table, notes=marks, lines=tuple(order)).varying(), 2))
+    return Screen([*blocks, *_beside(report.unfinished, len(report.runs))], num_lines)
 
-    def parts(most: int) -> Parts:
-        is_short = most < _FEW_LINES
-        yield from _statements(conclusions if is_short else [*conclusions, *problems])
-        for title, found in (("! Problems", problems if is_short else []), ("? Cannot tell", unknown)):
-            names = ", ".join(statement.label for statement in found).lower()
-            yield from [Text(plain(f"{title}: {names}."))] if found else []
-        if has_choices:
-            yield replace(chosen_table(report), title="", notes=(), marked=()).first(most, ALL_IN_JSON)
-        if report.measured:
-            yield main_table(report, most=most)
-            yield from (*tables.get("layout", ()), *tables.get("targets", ()))
-        yield from _unfinished(lost, len(report.cell_runs), most)
 
-    return TerminalParts(parts, _SWEEP_LINES)
-
-
-def terminal_comparison(comparison: Comparison) -> TerminalParts:
-    """Return the verdicts of a comparison for a terminal, in short where all of them do not fit on a screen."""
+def terminal_comparison(comparison: Comparison) -> Screen:
+    """Return the verdicts of a comparison for a terminal: in sentences where these fit, else in numbers."""
     systems, mean = comparison.systems, ", on average over the other axes"
-    found = [
+    effects = [
         ((verdict.baseline, f"{mean} ({title})" if title else mean), verdict)
         for (_, title), verdicts in axis_verdicts(comparison.effects).items()
         for verdict in verdicts
     ]
-    found += [((verdict.baseline, ""), verdict) for verdict in systems.verdicts]
-    leading = found[: -len(systems.verdicts)] or found
+    found = [*effects, *(((verdict.baseline, ""), verdict) for verdict in systems.verdicts)]
+    leading, conclusions = list[Statement](), list[Statement]()
+    for (_, where), family in grouped(effects or found).items():
+        sentences = run_statements(family) if len(family) > 1 else ()  # none of different experiments
+        title = where.removeprefix(mean).strip(" ()")
+        own = [replace(one, label=", ".join(filter(None, (one.label, title)))) for one in sentences]
+        # The sentence on speed, or on quality where nothing may be faster.
+        may_be_faster = any(is_better(verdict.speed) is not False for verdict in family)
+        leading += own[:1] if may_be_faster else own[1:2] or own
+        conclusions += own
+    leading = conclusions if len(conclusions) <= MAX_SENTENCES else leading[:MAX_SENTENCES]
+    compared = [(group, verdict) for group, verdict in found if not verdict.differs.refused]
+    refused = grouped((verdict.parts[0][0], verdict.head) for _, verdict in found if verdict.differs.refused)
     reasons = grouped(
         (f"{finding.reason}.", finding.measure)
         for verdict in systems.verdicts if not verdict.differs.refused
@@ -215,41 +329,56 @@ def terminal_comparison(comparison: Comparison) -> TerminalParts:
         if finding.reason is not None and finding.outcome != "cannot tell"
     )  # fmt: skip
     notes = [*comparison.notes, *(f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items())]
-
-    def parts(most: int) -> Parts:
-        is_short = most < _MAX_LINES
-        for family in [*grouped(leading).values()][:most]:
-            sentences = run_statements(family) if len(family) > 1 else ()  # none of different experiments
-            if is_short:
-                may_be_faster = any(is_better(verdict.speed) is not False for verdict in family)
-                sentences = sentences[:1] if may_be_faster else sentences[1:] or sentences
-            yield from _statements(sentences)
-        shown = leading[:most] if is_short else found
-        for (base, where), family in grouped(shown).items():
-            if len(family) > 1:
-                yield Text(plain(f"Against {base}{where}:"), style="bold")
-            for verdict in family:
-                # The first part after the names, and the other parts below it.
-                (first, is_good), *others = _short_parts(verdict) if is_short else verdict.parts
-                head = plain(verdict.label) if len(family) > 1 else f"{verdict.head}{plain(where)}"
-                yield Text(f"{head}: ", style="bold").append(first, style=f"not bold {_STYLES[is_good]}".strip())
-                for text, is_good in others:
-                    yield Padding(Text(plain(text), style=_STYLES[is_good]), (0, 0, 0, 2), expand=False)
-        yield from _beside(comparison, len(systems.runs), most)
-        yield from (Text(plain(note), style="dim") for note in notes[: most // 2 if is_short else None])
-        if is_short:
-            yield Text(f"{len(shown)} of {len(found)} verdicts in short; all: --json, or paratune report --out FOLDER")
-
-    return TerminalParts(parts, _COMPARISON_LINES)
+    blocks = [
+        Block("conclusion", [*map(_line, leading)]),
+        Block("conclusion", [_line(one) for one in conclusions if one not in leading], 4),
+        Block("reason", [Text(plain(f"{listing(heads, 3)}: {why}")) for why, heads in refused.items()], 1),
+        Block("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in comparison.warnings], 1),
+        Block("verdict", _numbers(compared), 2, [*_sentences(compared)]),
+        *_beside(comparison.unfinished, len(systems.runs), comparison.certificates),
+        Block("note", [Text(plain(note), style="dim") for note in notes], 3),
+    ]
+    return Screen(blocks, _COMPARISON_LINES, "; all: --json, or paratune report --out FOLDER")
 
 
-def _short_parts(verdict: Verdict) -> list[tuple[str, bool | None]]:
-    """Return the parts of a verdict, without what its configurations are compared in; what is open by name alone."""
-    unclear = {
-        comparison_words(found, verdict.task): name_of(found)
-        for found in (verdict.speed, *verdict.quality)
-        if found.outcome == "cannot tell" or (found.change is None and found.code != "placebo")
-    }
-    parts = replace(verdict, differs=replace(verdict.differs, allowed=())).parts
-    names = ", ".join(unclear[text] for text, _ in parts if text in unclear)
-    return [*(part for part in parts if part[0] not in unclear), *([(f"cannot tell: {names}", None)] if names else [])]
+def _sentences(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Iterator[Text | Padding]:
+    for (base, where), family in grouped(found).items():
+        if len(family) > 1:
+            yield Text(plain(f"Against {base}{where}:"), style="bold")
+        for verdict in family:
+            # The first part after the names, and the other parts below it.
+            (first, is_good), *others = verdict.parts
+            head = plain(verdict.label) if len(family) > 1 else f"{verdict.head}{plain(where)}"
+            yield Text(f"{head}: ", style="bold").append(first, style=f"not bold {_STYLES[is_good]}".strip())
+            for text, is_good in others:
+                yield Padding(Text(plain(text), style=_STYLES[is_good]), (0, 0, 0, 2), expand=False)
+
+
+def _numbers(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Table:
+    """Return verdicts as a table: the change of each measure with its interval, and a sign for the outcome."""
+    known = [{name_of(one): one for one in (verdict.speed, *verdict.quality)} for _, verdict in found]
+    columns = {
+        name: f"{name[0].upper()}{name[1:]}{' (points)' if not one.is_ratio and is_in_points(one.measure) else ''}"
+        for by_name in known for name, one in by_name.items()
+    }  # fmt: skip
+    rows, groups = list[Row](), dict[str, int]()
+    for ((base, where), verdict), by_name in zip(found, known, strict=True):
+        groups.setdefault(f"Against {base}{where}:", len(rows))
+        rows.append([verdict.label, *(_number(by_name.get(name), verdict.task) for name in columns)])
+    # What else verdicts have, besides the differences that are compared.
+    bare = (replace(one, quality=(), differs=replace(one.differs, allowed=())) for _, one in found)
+    others = grouped((text, one.label) for one in bare for text, _ in one.parts[2:])
+    notes = ["In brackets: 95% intervals. ✓ better, ! worse, = equal within the margin, ? cannot tell."]
+    notes += [f"{listing(names, 3)}: {text}." for text, names in others.items()]
+    starts = [(at, text) for text, at in groups.items()]
+    return make_table("verdicts", "", ["", *columns.values()], rows, 1, notes, groups=starts)
+
+
+def _number(one: MeasureComparison | None, task: str) -> TableCell:
+    if one is None or one.change is None:
+        return TableCell("" if one is None else NOT_AVAILABLE)
+    better = one.is_better if one.is_shown else None
+    sign = "=" if one.is_shown and better is None else {True: "✓", False: "!", None: "?"}[better]
+    ends = "" if one.low is None or one.low == one.high else f" {signed_interval_words(one, task)}"
+    text = f"{change_words(one, task).partition(' ')[0]}{ends} {sign}"
+    return TableCell(text, one.change, better=better)

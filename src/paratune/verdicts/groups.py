@@ -9,6 +9,7 @@ A margin is a judgement, not statistics: the largest change that does not matter
 
 import json
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from paratune.base.grouping import grouped
-from paratune.config.metric_names import METRICS
+from paratune.config.metric_names import METRICS, key_of
 from paratune.config.plain import flatten
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.verdicts import special
 
+_MARGIN = re.compile(r"[^=]*=[^,]*|[^=]+$")
 SPEED = "speed"  # samples/s, or goodput where batches differ
 _OF_THE_BASELINE = {SPEED: 0.02, "loss": 0.01, "perplexity": 0.01, "rmse": 0.01, "mse": 0.02, "mae": 0.01}
 """Shares of the baseline's figure, for measures without a fixed scale."""
@@ -161,12 +163,14 @@ def default_margin(measure: str, task: str) -> Margin:
 
 
 def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
-    """Return margins by measure from words such as "f1_macro=0.01", "rmse=2%" and "speed=3%"; `ConfigError` with all
-    words that are none."""
+    """Return margins by measure from words such as "f1_macro=0.01", "F1, macro=0.01,rmse=2%" and "speed=3%";
+    `ConfigError` with all words that are none."""
     known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
     margins, problems = {}, []
-    for word in (part.strip() for words_of_option in words for part in words_of_option.split(",")):
+    # A title may have a comma.
+    for word in (part.strip(", ") for text in words for part in _MARGIN.findall(text) or [""]):
         measure, _, text = (part.strip() for part in word.partition("="))
+        measure = key_of(measure)
         number, percent, rest = text.partition("%")
         try:
             amount = float(number) / (100 if percent else 1)

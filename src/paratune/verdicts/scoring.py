@@ -34,6 +34,10 @@ class CannotTell(Exception):
     """A score cannot be computed from predictions; the message is the reason, and follows a colon in a sentence."""
 
 
+class DamagedFile(CannotTell):
+    """A prediction file exists and cannot be read; the cause says why."""
+
+
 @dataclass(frozen=True, eq=False)
 class PredictionRows:
     """The columns of a prediction file."""
@@ -85,9 +89,9 @@ def read_rows(run: RunRecord, split: str) -> PredictionRows:
         table = parquet.read_table(path)
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise CannotTell(f"{path.name} of {plain(run.name)} cannot be read ({plain(error)[:80]})") from error
+        raise DamagedFile(f"{path.name} of {plain(run.name)} cannot be read") from error
     if not table.num_rows or "index" not in columns:
-        raise CannotTell(f"{path.name} of {plain(run.name)} has no rows")
+        raise DamagedFile(f"{path.name} of {plain(run.name)} has no rows")
     if table.num_rows == 1:
         raise CannotTell(f"{path.name} of {plain(run.name)} has a single row, from which no interval can be computed")
     return PredictionRows(run.name, columns)

@@ -169,6 +169,8 @@ def test_axes_of_a_matrix_are_compared_within_the_others(tmp_path):
     baselines, found = baselines_of(tmp_path / "m", by=["batch"], baseline="64")
     assert baselines == {f"{kind}, batch 32": f"{kind}, batch 64" for kind in ("single", "DDP")}
     assert not any(verdict.differs.refused for verdict in found.systems.verdicts)
+    # The keys of axes, and the values with the axis, as reports show them.
+    assert baselines_of(tmp_path / "m", by=["batch.global"], baseline="batch 64")[0] == baselines
 
 
 def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
@@ -186,6 +188,9 @@ def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
     ("options", "refused"),
     [
         ({"by": ["stratgy"]}, ("cli.unknown_name", "--by", "stratgy")),
+        ({"by": [""]}, ("cli.unknown_name", "--by", "''", "strategy, batch")),
+        ({"by": ["strategy,"]}, ("cli.unknown_name", "--by", "''")),
+        ({"baseline": ""}, ("compare.unknown_run", "--baseline", "'single', 'DDP'")),
         (
             {"by": ["strategy"], "baseline": "zero1"},
             ("compare.unknown_run", "--baseline", "zero1", "'single', 'DDP', 'single, b"),

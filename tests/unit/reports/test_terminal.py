@@ -11,11 +11,12 @@ from make_matrix import STRATEGY, Made, make_matrix
 from make_run import make_run
 from rich.console import Console
 
+from paratune.config.metric_names import parse_target
 from paratune.records.sweep import Axis
 from paratune.reports import make
 from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import make_sweep
-from paratune.reports.terminal import terminal_comparison, terminal_runs, terminal_sweep
+from paratune.reports.terminal import SWEEP_LINES, terminal_comparison, terminal_runs, terminal_sweep
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 RATES = Axis(
@@ -106,8 +107,9 @@ def test_many_configurations_are_lines(tmp_path: Path):
     ]
     lines = printed(terminal_runs(make(folders, None)), 200).splitlines()
     shown = [line.split()[0] for line in lines if line.startswith("run")]
-    assert shown == [f"run{n:02}" for n in range(16)]
-    assert any(line.startswith("16 of 25 ") and "--json" in line for line in lines)
+    assert shown == [f"run{n:02}" for n in range(len(shown))]
+    assert lines[-1] == f"Not shown: {25 - len(shown)} configurations."
+    assert (len(lines), len(shown) > 15) == (28, True)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -119,17 +121,17 @@ def test_a_matrix_of_27_runs_is_on_one_screen(width: int, tmp_path: Path):
 
     states = {f"r9_seed-{seed}": ("failed", "the loss is nan") for seed in (1, 2)}
     report = make_sweep(make_matrix(tmp_path / "m", (RATES, SEEDS), tell, states=states), None)
-    lines = printed(terminal_sweep(report), width).splitlines()
+    lines = printed(terminal_sweep(report, SWEEP_LINES), width).splitlines()
     assert max(map(len, lines)) <= width
     assert any("r9_seed-1, r9_seed-2" in line for line in lines)
-    if width > 40:
-        # `paratune sweep` adds three lines with paths.
-        assert len(lines) <= 22
-        assert sum(line.startswith("rate ") for line in lines) >= 3
-        # Two problems, with their sentences where these leave room for the configurations.
-        problems = [line for line in lines if line.startswith("! ")]
-        assert len(problems) == {80: 1, 120: 2}[width]
-        assert all(name in " ".join(problems).lower() for name in ("order of runs", "seeds"))
+    # `paratune sweep` adds three lines with paths.
+    assert len(lines) <= 22
+    shown = [line.split()[1] for line in lines if line.startswith("rate ") and line[-4:].isdigit()]
+    # The baseline, the next one, which is as fast, and the chosen one; at 40 columns two blocks of two lines.
+    assert (
+        shown[:3] == {40: ["1e-5", "2e-5", "1e-5"], 80: ["1e-5", "2e-5", "8e-5"], 120: ["1e-5", "2e-5", "3e-5"]}[width]
+    )
+    assert "! Problems: order of runs, seeds." in lines
 
 
 @pytest.fixture(scope="module")
@@ -155,13 +157,11 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [80, 120])
 def test_of_many_configurations_the_baseline_and_the_fastest_are_shown(width: int, layouts: Path):
     report = make_sweep(layouts, None)
-    lines = printed(terminal_sweep(report), width).splitlines()
+    lines = printed(terminal_sweep(report, SWEEP_LINES), width).splitlines()
     assert len(lines) <= 22
     shown = [line.split(",")[0] for line in lines if line.startswith(("padded,", "bucketed,", "packed,"))]
-    assert shown[0] == "padded"
-    assert shown.count("packed") == 3
-    (note,) = (line for line in lines if f" {len(shown)} of 9 " in line)
-    assert "--json" in note
+    assert shown[:3] == ["padded", "packed", "packed"] if len(shown) < 9 else ["padded"] * 3
+    assert len(shown) == 9 or f" {9 - len(shown)} configurations" in lines[-1]
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -171,9 +171,52 @@ def test_a_comparison_of_a_matrix_is_on_one_screen_with_the_answer_first(width: 
     # Scores without predictions are decided on these rows only.
     assert lines[0].startswith("? Fastest at equal quality: ")
     assert "layout packed" in " ".join(lines[:2])
-    # Two values of each axis, and two layouts at each of three rates.
-    assert lines[-1].startswith("4 of 10 verdicts")
-    assert ("--json" in lines[-1], "--out" in lines[-1]) == (True, True)
+    # Two values of each axis, and two layouts at each of three rates, each with the change of its speed.
+    numbers = [line for line in lines if line.startswith(("layout ", "rate ", "bucketed,", "packed,"))]
+    assert len(numbers) == 10
+    assert [line.split()[2:4] for line in numbers[:2]] == [["+25.00%", "[+24.88,"], ["+66.67%", "[+66.50,"]]
+    assert width == 120 or all(word in lines[-1] for word in ("Not shown: ", "--json", "--out"))
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a matrix of 4 baselines with 12 configurations each, in which 4 runs failed for different reasons."""
+    models = Axis("model.name", "model", {f"m{at}": f"model {at}" for at in range(1, 5)}, keys=("model.name",))
+    sizes = Axis("batch.micro", "micro-batch", {f"{2**at}": f"{2**at}" for at in range(12)}, keys=("batch.micro",))
+
+    def tell(values: Mapping[str, str]) -> Made:
+        run = {"config.model.name": values["model"], "config.batch.micro": int(values["micro-batch"])}
+        return Made(step_ms=80.0 + int(values["model"][1]) + int(values["micro-batch"]) / 100, run=run)
+
+    states = {f"m{at}_{2**at}": ("failed", f"reason {at}, which is told in full") for at in range(1, 5)}
+    folder = tmp_path_factory.mktemp("grid") / "m"
+    return make_matrix(folder, (models, sizes), tell, states=states, select_per=("model",))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+@pytest.mark.parametrize("targets", [[], ["accuracy>=0.8"], ["accuracy>=0.8", "accuracy>=0.85", "loss<=0.3"]])
+def test_a_report_of_any_matrix_is_on_one_screen(width: int, targets: list[str], grid: Path):
+    report = make_sweep(grid, None, targets=[parse_target(text) for text in targets])
+    lines = printed(terminal_sweep(report), width).splitlines()
+    # `paratune report` adds a line.
+    assert len(lines) <= 29
+    text = " ".join(" ".join(lines).split())
+    assert "Unfinished: 4 of 48 runs" in text
+    first = next(at for at, line in enumerate(lines) if line.startswith("Configuration"))
+    rows = list(itertools.takewhile(lambda line: line.startswith("model "), lines[first + 1 :]))
+    assert (len(rows) > 1, rows[0].startswith("model 1, micro-batch 1 ")) == (True, True)
+    assert f" {44 - len(rows)} configurations" in text[text.index("Not shown: ") :]
+    assert width == 40 or not targets or "Time to accuracy ≥ 0.8 on validation" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_a_comparison_of_any_matrix_is_on_one_screen(width: int, grid: Path):
+    lines = printed(terminal_comparison(make_comparison([str(grid)])), width).splitlines()
+    assert len(lines) <= 30
+    numbers = [line for line in lines if line.startswith("model ") and "%" in line]
+    text = " ".join(" ".join(lines).split())
+    assert len(numbers) > 1
+    assert f" {40 - len(numbers)} verdicts" in text[text.index("Not shown: ") :]
 
 
 @pytest.mark.parametrize(

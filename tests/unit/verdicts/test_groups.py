@@ -10,6 +10,12 @@ def test_margins_are_amounts_or_shares_of_the_baseline():
     assert (found["f1"].of(0.8), found["rmse"].of(0.5)) == (0.01, pytest.approx(0.01))
 
 
+def test_measures_may_have_their_titles():
+    found = read_margins(["Accuracy=0.02,F1, macro=0.01, speed=3%", "mean reciprocal rank=1%"])
+    assert [*found] == ["accuracy", "f1_macro", "speed", "mrr"]
+    assert found["f1_macro"] == Margin(0.01)
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -20,6 +26,7 @@ def test_margins_are_amounts_or_shares_of_the_baseline():
         *((f"f1={text}", f"'f1={text}'") for text in ("", "0", "-1", "nan", "inf", "1%x")),
         ("speed=0.03", "'speed=0.03'"),
         ("", "''"),
+        ("f1=0.1,", "''"),
     ],
 )
 def test_what_is_no_margin_is_named(word, said):

@@ -106,13 +106,10 @@ class Drawing:
     @cached_property
     def svg(self) -> str:
         """The figure as an SVG file whose texts are texts, for page and PDF."""
-        return self._written({}, transparent=True)
+        return self.written({}, transparent=True)
 
-    def file(self) -> bytes:
-        """Return the figure as an SVG file on white whose texts are outlines, for a paper."""
-        return self._written({"svg.fonttype": "path"}, facecolor="white").encode()
-
-    def _written(self, style: Mapping[str, Any], **options: Any) -> str:
+    def written(self, style: Mapping[str, Any], **options: Any) -> str:
+        """Return the figure as an SVG file, with changes to the style, and options of matplotlib's `savefig`."""
         file = io.StringIO()
         with figure_style(style):
             self.laid_out[0].savefig(file, format="svg", metadata={"Date": None, "Creator": None}, **options)
@@ -129,12 +126,13 @@ def can_draw() -> str | None:
 
 
 def drawing_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
-    """Return the files of figures by file name below the folder of the report; empty when figures cannot be drawn.
+    """Return the files of figures for a paper by file name, on white, with texts as outlines; none without matplotlib.
 
     Figures without data, which show the reason instead, have no files.
     """
-    drawn = drawings if can_draw() is None else ()
-    return {f"{FOLDER}/{drawing.key}.svg": drawing.file() for drawing in drawn if drawing.note is None}
+    drawn = [drawing for drawing in drawings if drawing.note is None] if can_draw() is None else []
+    style = {"svg.fonttype": "path"}
+    return {f"{FOLDER}/{one.key}.svg": one.written(style, facecolor="white").encode() for one in drawn}
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from paratune.reports.tables.table import Table
 
 _MAX_LINES, _MAX_LISTED_LINES = 40, 300  # lines of a table, and of a listing; index.html has all of them
 _ROOM = 7 * 72  # points: width of the text
-_SIZES = (8.0, 7.0, 6.0, 5.5)  # letters of tables, in points; a table that is too wide for the smallest is divided
+_SIZES = (8.0, 7.0, 6.0, 5.5, 7.0)
+"""Letters of tables, in points: the first in which a table fits, or the last, in which a wider one is divided."""
 _LETTER = 0.66  # width of a letter of DejaVu Sans by its size: the mean of digits and small letters, rounded up
 _TEXT_WIDTH, _LEAST_TEXT = 24, 12
 """Letters of a cell of text from which it may be broken, beside numbers and beside other texts."""

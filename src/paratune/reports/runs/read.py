@@ -13,6 +13,7 @@ from typing import Any
 from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
+from paratune.base.units import counted
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
@@ -20,6 +21,7 @@ from paratune.records.finished import RunRecord, number_in, read_record, read_ty
 from paratune.records.run_folder import trained_fingerprint
 from paratune.records.typed import RunFile
 from paratune.reports.tables.table import Table, TableCell, make_table
+from paratune.verdicts.scoring import CannotTell, DamagedFile, read_rows
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,10 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
 
 
 def log_warnings(runs: Sequence[RunRecord], problems: list[Fault]) -> tuple[str, ...]:
-    """Return a sentence on event logs that lack steps, if there are any; add those with damaged lines to `problems`."""
+    """Return a sentence on event logs that lack steps, and one on damaged prediction files, if there are any.
+
+    Logs with damaged lines are added to `problems`.
+    """
     lost = []
     for run in runs:
         sizes = [run.run.world_size, *(session.get("world_size") for session in run.run.sessions)]
@@ -215,7 +220,29 @@ def log_warnings(runs: Sequence[RunRecord], problems: list[Fault]) -> tuple[str,
         "Curves over the steps and times to a target leave the lost steps out; all other figures are of summary.json. "
         "Copy the logs again, train the runs again with --overwrite, or leave them out."
     )
-    return (f"{listing(lost, 3)}. {text}",) if lost else ()
+    return (*([f"{listing(lost, 3)}. {text}"] if lost else []), *_prediction_warnings(runs))
+
+
+def _prediction_warnings(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield a sentence on the prediction files that cannot be read, if there are any."""
+    damaged = []
+    for run in runs:
+        for split in run.summary.scores:
+            try:
+                read_rows(run, split)
+            except DamagedFile as error:
+                path = plain(run.folder / records.predictions_file(split))
+                why = plain(error.__cause__ or error).rpartition(f"'{path}': ")[2]
+                damaged.append(f"{path}: {why.rstrip('.')}")
+            except CannotTell:  # no file, or a single row
+                continue
+    if damaged:
+        first = "the first one is " if len(damaged) > 1 else ""
+        yield (
+            f"{counted(len(damaged), 'prediction file')} cannot be read: {first}{damaged[0]}. "
+            "Scores of these runs are compared without their rows. Copy the files again, or train the runs again with "
+            "--overwrite."
+        )
 
 
 def _progress_text(folder: Path, run: RunFile) -> str:

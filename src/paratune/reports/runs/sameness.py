@@ -304,11 +304,11 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
     Raises:
         ConfigError: One is not among them.
     """
-    names = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    names = [part.strip() for word in words for part in word.split(",")]
     unknown = [name for name in names if name not in ALLOW]
     if unknown:
         reason = f"the names are {', '.join(ALLOW)}{did_you_mean(unknown[0], ALLOW)}"
-        raise option_error("--allow", plain(", ".join(unknown)), reason, code="cli.unknown_name")
+        raise option_error("--allow", plain(", ".join(unknown)) or "''", reason, code="cli.unknown_name")
     return frozenset(names)
 
 

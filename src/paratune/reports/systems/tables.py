@@ -24,7 +24,6 @@ from paratune.verdicts.words import change_words, signed_interval_words
 
 MAX_BESIDE = 3  # configurations that are beside each other; more have a line each
 MAX_SCORES = 2  # headline scores of a split
-ALL_IN_JSON = "--json has all of them"  # note of a shortened table in a terminal
 _ADJUSTED = " *"
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
 SLICES, SLICES_HEADING = "slices", "Scores by slice"
@@ -164,19 +163,16 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
         yield build(systems, key, title, _names(members), members, measures, [note], compares=True, shows_all=True)
 
 
-def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int | None = None) -> Table:
+def main_table(systems: Systems, settings: Sequence[Difference] = ()) -> Table:
     """Return the main measures: of up to `MAX_BESIDE` configurations a column for each, else a line for each.
 
     Args:
         systems: The configurations, and the verdicts on them; with two, their changes are in a last column.
         settings: Differences between their runs, above the measures of few configurations.
-        most: Lines of many configurations, which have means alone: the baseline and the fastest.
     """
     are_beside, members = len(systems.measured) <= MAX_BESIDE, [*systems.measured]
     if are_beside:
         members.sort(key=lambda member: member is not systems.baseline)
-    elif most is not None:
-        members, _ = systems.drawn(most)
     lines: list[list[TableCell]] = []
     for item in settings if are_beside else ():
         texts = (", ".join(dict.fromkeys(setting_text(item, run.name) for run in one.runs)) for one in members)
@@ -197,10 +193,7 @@ def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int 
     if not are_beside:
         columns = [("Configuration", "configuration"), *((line[0].text, str(line[0].value)) for line in lines)]
         rows: list[Row] = [[one.label, *(line[at] for line in lines)] for at, one in enumerate(members, start=1)]
-        notes = ["Means over runs"] if are_means else []
-        if (total := len(systems.measured)) > len(rows):
-            notes.append(f"{len(rows)} of {total} configurations by samples/s; {ALL_IN_JSON}")
-        return make_table("main", "", columns, rows, 1, [f"{'; '.join(notes)}."] if notes else [])
+        return make_table("main", "", columns, rows, 1, ["Means over runs."] if are_means else [])
     heads: list[Heading] = [("", "figure"), *(Column(member.label) for member in members)]
     known = findings(systems) if len(members) == 2 else {}
     found = {key: finding for key, by_label in known.items() for finding in by_label.values()}

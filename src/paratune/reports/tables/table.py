@@ -92,8 +92,8 @@ class Table:
 
     @property
     def is_sortable(self) -> bool:
-        """Whether a page lets readers sort the lines: there are several, without groups."""
-        return len(self.lines) > 1 and not self.groups and not self.is_text
+        """Whether a page lets readers sort the lines: several of one kind, which a heading names, without groups."""
+        return len(self.lines) > 1 and self.header[0] != "" and not self.groups and not self.is_text
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -134,11 +134,11 @@ class Table:
             left -= widths[at]
         return blocks or [names]
 
-    def first(self, most: int, others: str = "index.html and report.json have all of them") -> "Table":
-        """Return the first lines; a note says where the others are."""
+    def first(self, most: int) -> "Table":
+        """Return the first lines, with a note where the others are."""
         if len(self.lines) <= most:
             return self
-        note = f"{most} of {len(self.lines):,} lines; {others}."
+        note = f"{most} of {len(self.lines):,} lines; index.html and report.json have all of them."
         groups = tuple(group for group in self.groups if group[0] < most)
         return replace(self, lines=self.lines[:most], groups=groups, notes=(note, *self.notes))
 

@@ -151,7 +151,8 @@ def test_a_long_run_is_drawn_with_few_points():
 
 
 def test_a_file_has_its_legend_and_no_fonts_of_others(tmp_path):
-    svg = loss_curves(_runs(tmp_path, ("first", "second"))).file().decode()
+    (content,) = canvas.drawing_files([loss_curves(_runs(tmp_path, ("first", "second")))]).values()
+    svg = content.decode()
     assert "<text" not in svg
     # matplotlib writes each text that it draws as outlines into a comment.
     assert {"<!-- first -->", "<!-- second -->", "<!-- Optimizer step -->", "<!-- Loss -->"} <= set(
@@ -174,7 +175,7 @@ def test_page_pdf_and_file_are_written_of_one_figure_which_is_laid_out_once(monk
     assert _svg(picture) == _svg(picture)
     assert ">which line</text>" in picture.svg
     assert len(times) == 1
-    assert b"<!-- which line -->" in picture.file()
+    assert b"<!-- which line -->" in canvas.drawing_files([picture])["figures/k.svg"]
     assert (len(drawn), len(times)) == (1, 2)
     assert "<g><title>from 0 to &lt;1&gt;</title>" in _svg(picture)
 

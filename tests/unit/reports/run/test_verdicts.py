@@ -4,12 +4,12 @@ import json
 import pytest
 from make_matrix import STRATEGY, Made, make_matrix
 from make_run import make_certificate, make_run
+from page_text import page_text
 
 from paratune.commands.report import report
 from paratune.reports import make
 from paratune.reports.matrix import make_sweep
 from paratune.reports.run import run_document
-from paratune.reports.statements import TRUST
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.tables import main_table
 from paratune.reports.tables.table import make_table
@@ -39,25 +39,32 @@ def test_configurations_of_reported_runs_have_verdicts(tmp_path):
     assert (other.label, other.baseline) == ("ddp", "single")
 
 
-def test_a_report_of_runs_says_whether_it_can_be_trusted(tmp_path):
-    runs = [*seeds_of(tmp_path, "ddp", 80.0), *seeds_of(tmp_path, "single", 40.0)]
-    given = make_certificate(tmp_path / "elsewhere", runs[0], {"strategy": "ddp", "status": "differs"})
-
-    def boxes(*more):
-        document = run_document(make([*runs, *more], None))
-        return {box.title: box.statements for section in document.sections for box in section.boxes}
-
-    found = {statement.label: statement.is_good for statement in boxes(given)[TRUST]}
-    # The six runs have one time stamp: they ran at once.
-    assert found == {
-        "Order of runs": False, "Drift of the machine": None, "Other programs": None, "Seeds": True,
-        "Same experiment": True, "Certificate": False,
-    }  # fmt: skip
-    assert boxes()[TRUST][-1].is_good is None
-
-
 def test_runs_of_one_configuration_have_no_verdict(tmp_path):
     assert make(seeds_of(tmp_path, "ddp", 80.0), None).verdicts == ()
+
+
+def test_reports_of_runs_have_conclusions_and_whether_to_trust_them(tmp_path, capsys):
+    runs = [*seeds_of(tmp_path, "ddp", 80.0), *seeds_of(tmp_path, "single", 40.0)]
+    certificate = make_certificate(tmp_path / "given", runs[0])  # on the command line, not beside the run
+    for folders, held in ((runs, None), ([*runs, certificate], True)):
+        assert report(*folders, out=tmp_path / "out", json=True) == 0
+        conclusions, trust = json.loads(capsys.readouterr().out)["summary"]
+        labels = [statement["label"] for statement in conclusions["statements"]]
+        assert labels == ["Fastest at equal quality", "Best in test Accuracy"]
+        found = {statement["label"]: statement["is_good"] for statement in trust["statements"]}
+        assert found == {
+            "Order of runs": False, "Drift of the machine": None, "Other programs": None, "Seeds": True,
+            "Same experiment": True, "Certificate": held,
+        }  # fmt: skip
+        page = page_text((tmp_path / "out" / "index.html").read_text())
+        texts = [statement["text"] for statement in trust["statements"]]
+        assert [page.count(text) for text in texts] == [1] * len(texts)
+        assert report(*folders) == 0
+        assert "! Order of runs: " in capsys.readouterr().out
+
+
+def test_a_report_of_one_run_compares_nothing(tmp_path):
+    assert make([make_run(tmp_path / "a")], None).as_dict()["summary"] == []
 
 
 @pytest.mark.parametrize("is_matrix", [True, False])

@@ -74,6 +74,9 @@ def test_names_that_may_be_allowed():
     assert read_allowed(["batch, model", "steps"]) == {"batch", "model", "steps"}
     with raises_code("cli.unknown_name", "modle", "mean model", option="--allow"):
         read_allowed(["modle"])
+    for text in ("", "batch,"):
+        with raises_code("cli.unknown_name", "''", option="--allow"):
+            read_allowed([text])
 
 
 def test_axes_allow_the_differences_that_they_make():

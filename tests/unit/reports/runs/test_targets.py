@@ -119,9 +119,10 @@ def test_a_damaged_time_makes_it_unknown(run: Path):
         ("f1>=", "is not a target"),
         ("f1>=high", "is not a target"),
         ("f1>0.8", "is not a target"),
+        (">=0.8", "is not a target"),
         ("f1<=0.8", "f1 is better when it is larger; write f1>=0.8"),
         ("rmse>=0.5", "rmse is better when it is smaller; write rmse<=0.5"),
-        ("\x1b[31mf1>=0.8", "is not a target"),
+        ("\x1b[31mf1>=0.8", "is not a metric"),
     ],
 )
 def test_invalid_targets_raise_an_error(text: str, said: str):
@@ -131,9 +132,10 @@ def test_invalid_targets_raise_an_error(text: str, said: str):
     assert "\x1b" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["f1>=.88", "f1>=8.8e-1", " f1 >= 0.88 "])
+@pytest.mark.parametrize("text", ["f1>=.88", "f1>=8.8e-1", " f1 >= 0.88 ", "F1>=0.88"])
 def test_numbers_may_be_written_as_one_likes(text: str):
     assert parse_target(text) == ScoreTarget("f1", 0.88)
+    assert parse_target(text.replace("f1", "F1, macro").replace("F1>", "f1_MACRO>")) == ScoreTarget("f1_macro", 0.88)
 
 
 def test_error_for_an_unknown_metric_lists_the_evaluated_ones(run: Path):
