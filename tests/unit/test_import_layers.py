@@ -223,6 +223,8 @@ LIGHT_MODULES = [
     "paratune.api.evaluate",
     "paratune.api.predict",
     "paratune.cli",
+    "paratune.data.describe",
+    *(f"paratune.tasks.{name}" for name in ("sequence", "embedding", "masked_lm", "question_answering", "words")),
 ]
 
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "report": "Compare finished runs, or the runs of a matrix: the conclusions, and all tables and figures in files.",
     "watch": "Show the progress, loss, speed, memory and remaining time of runs and matrices.",
     "compare": "Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.",
-    "data": "Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates.",
+    "data": "Show the data of CONFIG: example rows, labels, lengths, truncation, missing values, duplicates.",
     "plan": "Estimate memory and time of CONFIG, and recommend a strategy, devices, precision and micro-batch.",
     "doctor": "Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.",
     "bundle": "Write one file with everything that CONFIG needs, for machines without a network.",

@@ -117,8 +117,8 @@ def readable(loaded: LoadedConfig, *, run_code: bool) -> tuple[Config, list[str]
     return config, list(map(str, code))
 
 
-def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
-    """Return the recipe of the task, all splits with their tokens, and the maximum number of tokens of a sample.
+def read_splits(config: Config) -> tuple[Any, dict[str, Any], Any, int]:
+    """Return the recipe of the task, all splits with their tokens, the tokenizer, and the most tokens of a sample.
 
     Rows with missing values are dropped and counted, for every value of `data.missing`.
     """
@@ -127,4 +127,4 @@ def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
     with tokenizing_of(config) as tokenizing:
         recipe, data = make_recipe(config.task), config.data.model_copy(update={"missing": "drop"})
         splits = recipe.load_splits(data, tokenizing) | load_extra_splits(recipe, data, tokenizing)
-        return recipe, splits, tokenizing.max_length
+        return recipe, splits, tokenizing.tokenizer, tokenizing.max_length

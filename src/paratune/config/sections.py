@@ -186,6 +186,9 @@ class Data(Section):
     """Maximum number of rows, for a first try."""
     missing: Literal["refuse", "drop"] = "refuse"
     """Rows with an empty text or label: refuse reports an error, drop counts them and leaves them out."""
+    drop_duplicates: bool = False
+    """Leave out training rows whose text is also in the validation set, the test set or an earlier training row. Texts
+    are equal when they differ only in white space; labels are not compared."""
     encoding: Annotated[Text, AfterValidator(_known_encoding)] | None = None
     """Encoding of text files, such as cp1252; default: UTF-8, or that of the file's byte order mark."""
     separator: Annotated[str, Field(pattern=r"^(.|tab)$")] | None = None

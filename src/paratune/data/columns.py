@@ -37,6 +37,7 @@ Missing = Literal["refuse", "drop"]
 IntArray = npt.NDArray[np.int64]
 HELD_OUT = "pseudo_of_held_out_group"
 NO_MASK = "mask"
+DUPLICATE = "duplicate"
 """Keys of `Samples.num_dropped` for rows that are dropped whatever the value of `data.missing`."""
 LabelArray = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
@@ -457,12 +458,12 @@ def values_with_names(table: pa.Table, name: str, known: Iterable[object] | None
 
 def num_lacking(num_dropped: Mapping[str, int]) -> int:
     """Return the number of dropped rows that are an error with `data.missing: refuse`."""
-    return sum(count for key, count in num_dropped.items() if key not in (HELD_OUT, NO_MASK))
+    return sum(count for key, count in num_dropped.items() if key not in (HELD_OUT, NO_MASK, DUPLICATE))
 
 
 def dropped_text(num_dropped: Mapping[str, int]) -> str:
     """Return the dropped rows by reason as text: "2 without label, 1 pseudo-labelled in a held-out group"."""
-    reasons = {HELD_OUT: "pseudo-labelled in a held-out group"}
+    reasons = {HELD_OUT: "pseudo-labelled in a held-out group", DUPLICATE: "with a text of other rows"}
     return ", ".join(f"{count} {reasons.get(key, f'without {key}')}" for key, count in num_dropped.items())
 
 

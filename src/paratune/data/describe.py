@@ -3,8 +3,9 @@
 Imports no torch.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,49 +16,59 @@ from rich.text import Text
 
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
-from paratune.config.sections import Columns
-from paratune.config.task_sections import ClassTask, MultipleChoiceTask, Task, class_names
+from paratune.config.sections import Data
+from paratune.config.task_sections import ClassTask, Task, class_names
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
 from paratune.data.sequences import EXAMPLE, answer_tokens, count_unreachable_answers
+from paratune.data.tokens import unknown_id
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
-MOST_LABELS = 50
+MOST_LABELS = 20
 """Of more labels, the table has the most frequent ones."""
-_OVERVIEW: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+NUM_EXAMPLES = 3
+_MOST_CHARACTERS, _MOST_TOKENS = 500, 100
+"""Of a text and of its tokens in an example; a line of the terminal has fewer."""
+_TABLE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "source": lambda about: about["source"],
     "rows": lambda about: about["num_rows"],
     "dropped": lambda about: sum(about["num_dropped"].values()),
     "repeated texts": lambda about: about["repeats"]["num_rows"],
     "windows": lambda about: about["num_samples"],
-    "  full windows": lambda about: about["tokens"]["num_full"],
     "sequences": lambda about: about["num_sequences"],
-    "tokens": lambda about: about["tokens"]["num_tokens"],
-    "  per sample, median": lambda about: about["tokens"]["full_length"]["median"],
-    "  per sample, 95th percentile": lambda about: about["tokens"]["full_length"]["p95"],
-    "  per sample, longest": lambda about: about["tokens"]["full_length"]["max"],
-    "truncated": lambda about: format_share(about["tokens"]["share_truncated"]),
     "contexts": lambda about: about.get("questions", {}).get("num_contexts"),
     "questions with an answer": lambda about: about.get("questions", {}).get("num_with_answer"),
     "answers that no window contains whole": lambda about: about.get("questions", {}).get("num_out_of_reach"),
-    "most windows of a question": lambda about: about.get("questions", {}).get("most_windows"),
+    "tokens": lambda about: about["tokens"]["num_tokens"],
+    "of a sample, median": lambda about: about["tokens"]["full_length"]["median"],
+    "of a sample, 95th percentile": lambda about: about["tokens"]["full_length"]["p95"],
+    "of a sample, longest": lambda about: about["tokens"]["full_length"]["max"],
+    "truncated samples": lambda about: format_share(about["tokens"]["share_truncated"]),
+    "mean of the target (SD)": lambda about: _target(about, "{mean} ({sd})"),
+    "min / median / max": lambda about: _target(about, "{min} / {median} / {max}"),
 }
-"""Lines of the first table, and the value of each; a line without any value is left out."""
+"""Lines of the table, and the value of each; a line without any value but 0 is left out."""
 
 
-def describe(splits: Mapping[str, Split], task: Task, columns: Columns, *, max_length: int) -> dict[str, Any]:
+def describe(splits: Mapping[str, Split], task: Task, data: Data, tokenizer: Any, *, max_length: int) -> dict[str, Any]:
     """Return the description of splits with tokens that `paratune data` prints, as plain JSON values.
 
     Returns:
-        `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` as sentences.
+        `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, `examples` of the first split, and
+        `warnings` as sentences.
     """
     shared = overlaps({name: split.samples for name, split in splits.items()})
     num_choices = max(int(split.store.num_sequences.max()) for split in splits.values())
-    described = {name: _describe_split(split, task, max_length, num_choices) for name, split in splits.items()}
-    warnings = [overlap.message for overlap in shared]
+    described = {name: _describe_split(split, task, num_choices) for name, split in splits.items()}
+    group = ""
+    if data.split is not None and data.split.group_by is None and isinstance(data.columns.text, str):
+        group = f", or data.split.group_by: {data.columns.text} to keep equal texts in one part"
+    warnings = [overlap.message + (group if overlap.first == "train" else "") for overlap in shared]
     for name, about in described.items():
+        if num_rows := about["repeats"]["num_rows"] if name == "train" else 0:
+            warnings.append(f"train: {num_rows} rows repeat an earlier text; to leave them out: data.drop_duplicates")
         if num_texts := about["repeats"]["num_conflicting_texts"]:
             num_rows = about["repeats"]["num_conflicting_rows"]
             warnings.append(f"{name}: {num_texts} texts occur with different labels ({num_rows} rows)")
@@ -66,15 +77,16 @@ def describe(splits: Mapping[str, Split], task: Task, columns: Columns, *, max_l
             warnings.append(f"{name}: dropped rows: {dropped_text(about['num_dropped'])}")
     return {
         "task": task.kind,
-        "columns": columns.model_dump(),
+        "columns": data.columns.model_dump(),
         "max_length": max_length,
         "splits": described,
         "overlaps": [asdict(overlap) for overlap in shared],
-        "warnings": [*warnings, *truncation_warnings(splits), *unknown_warnings(splits)],
+        "examples": list(_examples(next(iter(splits.values())), task, tokenizer)),
+        "warnings": [*warnings, *truncation_warnings(splits, task), *unknown_warnings(splits)],
     }
 
 
-def _describe_split(split: Split, task: Task, max_length: int, num_choices: int) -> dict[str, Any]:
+def _describe_split(split: Split, task: Task, num_choices: int) -> dict[str, Any]:
     store, full = split.store, split.store.full_sample_lengths
     about: dict[str, Any] = {
         "source": split.source,
@@ -90,7 +102,7 @@ def _describe_split(split: Split, task: Task, max_length: int, num_choices: int)
             "num_tokens_cut": int(full.sum()) - store.num_tokens,
             "num_unknown": store.num_unknown,
             "share_unknown": store.share_unknown,
-            "num_full": int((store.sequence_lengths == max_length).sum()),
+            "num_full": int((store.sequence_lengths == store.max_length).sum()),
             "num_truncated": store.num_truncated,
             "share_truncated": store.num_truncated / split.num_samples,
             "full_length": {"mean": float(full.mean()), **_quantiles(full)},
@@ -99,25 +111,25 @@ def _describe_split(split: Split, task: Task, max_length: int, num_choices: int)
     }
     if split.samples.answers is not None:
         about["questions"] = _describe_questions(split)
-    labels = split.labels
-    if labels is None:
-        return about
-    counts = None
-    if isinstance(task, ClassTask):
+    labels, tags, counts = split.labels, split.samples.tags, None
+    if labels is not None and isinstance(task, ClassTask):
         counts = class_counts(labels, class_names(task))
         if labels.ndim == 2:
             about["num_without_label"] = int((labels.sum(axis=1) == 0).sum())
-    elif isinstance(task, MultipleChoiceTask):
+    elif tags is not None:
+        counts = class_counts(np.concatenate(tags), class_names(task))
+    elif labels is not None and split.samples.choices is not None:
         counts = class_counts(labels, [f"choice {place + 1}" for place in range(num_choices)])
-    elif labels.ndim == 1 and labels.size:
+    elif labels is not None and labels.ndim == 1 and labels.size:
         # An own task may have no column of labels; those of pairs without scores are numbers of texts.
         targets = labels.astype(np.float64)
         # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
         about["target"] = {"mean": float(targets.mean()), "sd": sd, **_quantiles(targets)}
     if counts is not None:
+        total = split.num_rows if tags is None else sum(map(len, tags))  # then they are tags of words
         about["labels"] = [
-            {"name": name, "num_rows": count, "share": count / split.num_rows} for name, count in counts.items()
+            {"name": name, "num_rows": count, "share": count / max(1, total)} for name, count in counts.items()
         ]
     return about
 
@@ -144,6 +156,71 @@ def _quantiles(values: npt.NDArray[Any]) -> dict[str, float]:
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
+def _examples(split: Split, task: Task, tokenizer: Any) -> Iterator[dict[str, Any]]:
+    """Yield rows as the model sees them: the first ones, and the first one with unknown tokens in place of the last."""
+    store, unknown = split.store, unknown_id(tokenizer)
+    of_sequence = next((store.row_values[key] for key in (EXAMPLE, "document") if key in store.row_values), None)
+    if of_sequence is None:
+        of_sequence = np.repeat(np.arange(split.num_samples), np.asarray(store.num_sequences))
+    _, first = np.unique(of_sequence, return_index=True)  # the first sequence of each row that begins one
+    shown = first[:NUM_EXAMPLES].tolist()
+    if store.num_unknown:
+        place = int(np.argmax(np.asarray(store.tokens) == unknown))
+        sequence = int(np.searchsorted(store.offsets, place, side="right")) - 1
+        row = int(of_sequence[sequence])
+        if row not in (of_sequence[number] for number in shown):
+            shown[NUM_EXAMPLES - 1 :] = [sequence]
+    for sequence in shown:
+        row, samples = int(of_sequence[sequence]), split.samples
+        texts: dict[str, str] = {"text": samples.texts[row]}
+        for key, values in (("text_pair", samples.text_pairs), ("negative", samples.negatives)):
+            texts |= {} if values is None else {key: values[row]}
+        if samples.choices is not None:
+            texts |= {f"choice {number}": text for number, text in enumerate(samples.choices[row], start=1)}
+        ids = store.tokens[store.offsets[sequence] : store.offsets[sequence + 1]].tolist()
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        yield {
+            "split": split.name,
+            "row": int(samples.rows[row]),
+            "texts": {key: text[:_MOST_CHARACTERS] for key, text in texts.items()},
+            "num_tokens": len(tokens),
+            "tokens": tokens[:_MOST_TOKENS],
+            "label": _label(split, row, task),
+            "unknown": _unknown_pieces(texts.values(), tokenizer) if unknown in ids else [],
+        }
+
+
+def _label(split: Split, row: int, task: Task) -> str | None:
+    """Return the label of a row as text; None without one."""
+    samples, labels = split.samples, split.labels
+    if samples.answers is not None:
+        gold = samples.answers[row]
+        return f"{gold[0].text!r} at {gold[0].start}" if gold else "no answer"
+    if samples.tags is not None and samples.words is not None:
+        names = class_names(task)
+        pairs = zip(samples.words[row], samples.tags[row].tolist(), strict=True)
+        return " ".join(f"{word}/{names[tag]}" for word, tag in pairs)[:_MOST_CHARACTERS]
+    if labels is None or (labels.ndim == 2 and not isinstance(task, ClassTask)):
+        return None
+    if isinstance(task, ClassTask):
+        numbers = np.flatnonzero(labels[row]) if labels.ndim == 2 else [int(labels[row])]
+        return ", ".join(class_names(task)[number] for number in numbers) or "(no label)"
+    return f"choice {labels[row] + 1}" if samples.choices is not None else format_number(float(labels[row]))
+
+
+def _unknown_pieces(texts: Iterable[str], tokenizer: Any) -> list[str]:
+    """Return the characters that are unknown tokens; whole words where each of their characters is known."""
+    unknown, pieces = unknown_id(tokenizer), []
+
+    def is_unknown(piece: str) -> bool:
+        return unknown in tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
+
+    for word in dict.fromkeys(chain.from_iterable(text[:10_000].split() for text in texts)):
+        if is_unknown(word):
+            pieces += [character for character in word if is_unknown(character)] or [word]
+    return list(dict.fromkeys(pieces))[:20]
+
+
 def render(description: Mapping[str, Any]) -> RenderableType:
     """Return the description for a terminal; texts from the data are never read as mark-up."""
     columns = ", ".join(
@@ -152,33 +229,39 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         if value is not None and key != "separator"
     )
     names, abouts = list(description["splits"]), list(description["splits"].values())
-    absent = () if any(about["num_samples"] != about["num_rows"] for about in abouts) else ("windows", "  full windows")
-    lines = [(name, [value(about) for about in abouts]) for name, value in _OVERVIEW.items() if name not in absent]
-    overview = _table("Rows and tokens", names, [line for line in lines if any(value is not None for value in line[1])])
-    overview.columns[0].no_wrap = True
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", overflow="fold", no_wrap=True)
+    for name in names:
+        table.add_column(Text(plain(name)), justify="right", overflow="fold")
+    lines = [(name, [value(about) for about in abouts]) for name, value in _TABLE.items()]
+    num_rows = [about["num_rows"] for about in abouts]  # windows are shown where there are more of them
+    lines = [line for line in lines if any(line[1]) and (line[0] != "windows" or line[1] != num_rows)]
+    for name, values in (*lines, *_label_lines(abouts)):
+        cells = (plain(value) if isinstance(value, str) else format_number(value) for value in values)
+        table.add_row(Text(plain(name), overflow="ellipsis"), *map(Text, cells))
     about_columns = f"Columns   {columns}; at most {description['max_length']} tokens in a sequence"
-    parts: list[RenderableType] = [Text(plain(about_columns)), Text(""), overview]
-    if any(about["labels"] for about in abouts):
-        parts += [Text(""), _table("Labels", names, _label_lines(abouts))]
-    elif any(about["target"] for about in abouts):
-        keys = ("mean", "sd", *_QUANTILES)
-        targets = [(key, [(about["target"] or {}).get(key) for about in abouts]) for key in keys]
-        parts += [Text(""), _table("Target", names, targets)]
+    parts: list[RenderableType] = [Text(plain(about_columns)), Text(""), table, Text("")]
+    for example in description["examples"]:
+        parts += [Text(line, no_wrap=True, overflow="ellipsis") for line in _example_lines(example)]
     parts += [Text("")] * bool(description["warnings"])
     parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
     return Group(*parts)
 
 
-def _table(title: str, names: Sequence[str], lines: Iterable[tuple[str, Sequence[Any]]]) -> Table:
-    """Return a table with a column for each split, from lines of numbers and texts."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", overflow="fold")
-    for name in names:
-        table.add_column(name, justify="right", overflow="fold")
-    for name, values in lines:
-        cells = (plain(value) if isinstance(value, str) else format_number(value) for value in values)
-        table.add_row(Text(plain(name)), *map(Text, cells))
-    return table
+def _example_lines(example: Mapping[str, Any]) -> Iterator[str]:
+    yield plain(f"Row {example['row']} of {example['split']}")
+    for key, text in example["texts"].items():
+        yield plain(f"  {key:<10}{text}")
+    yield plain(f"  {'tokens':<10}{example['num_tokens']}: {' '.join(example['tokens'])}")
+    if example["label"] is not None:
+        yield plain(f"  {'label':<10}{example['label']}")
+    if example["unknown"]:
+        yield plain(f"  {'unknown':<10}{' '.join(map(repr, example['unknown']))}")
+
+
+def _target(about: Mapping[str, Any], form: str) -> str | None:
+    target = about["target"]
+    return target and form.format(**{name: format_number(value) for name, value in target.items()})
 
 
 def _label_lines(abouts: Sequence[Mapping[str, Any]]) -> list[tuple[str, Sequence[Any]]]:
@@ -190,7 +273,9 @@ def _label_lines(abouts: Sequence[Mapping[str, Any]]) -> list[tuple[str, Sequenc
     lines: list[tuple[str, Sequence[Any]]] = []
     for cells in labels[:MOST_LABELS]:
         counts = iter(f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells)
-        lines.append((cells[0]["name"], ["" if about["labels"] is None else next(counts) for about in abouts]))
+        lines.append(
+            (f"label {cells[0]['name']}", ["" if about["labels"] is None else next(counts) for about in abouts])
+        )
     if num_rarer > 0:
         lines.append((f"{format_number(num_rarer)} rarer labels; --json has all", ()))
     if any("num_without_label" in about for about in abouts):

@@ -4,7 +4,7 @@ Two texts are the same when they are equal up to white space. Imports no torch.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.units import format_share
-from paratune.data.columns import Samples
-from paratune.errors import CheckpointError
+from paratune.data.columns import DUPLICATE, Samples
+from paratune.errors import CheckpointError, DataError
 from paratune.records.predictions import write_table
 
 Key = tuple[str, str]
@@ -50,9 +50,10 @@ class Overlap:
     def message(self) -> str:
         """The overlap as a sentence."""
         share = format_share(self.num_rows / self.num_rows_of_second)
+        remedy = ": data.drop_duplicates: true leaves it out of train" if self.first == "train" else ""
         return (
             f"{self.num_rows} of {self.num_rows_of_second} rows of {self.second} ({share}) have a text that is also in "
-            f"{self.first}; scores on {self.second} are too high"
+            f"{self.first}; scores on {self.second} are too high{remedy}"
         )
 
 
@@ -82,6 +83,23 @@ def overlaps(splits: Mapping[str, Samples]) -> list[Overlap]:
         for first, second in combinations(splits, 2)
     ]
     return [overlap for overlap in pairs if overlap.num_rows]
+
+
+def without_duplicates(train: Samples, others: Iterable[Samples]) -> Samples:
+    """Return the training rows whose text neither the other splits nor an earlier row have; others are dropped.
+
+    Raises:
+        DataError: No row is left.
+    """
+    seen = {key for samples in others for key in _keys(samples)}
+    # Of triplets, only the same text with the same negative is a repeat.
+    keys = list(zip(_keys(train), train.negatives or [""] * len(train), strict=True))
+    first = {key: index for index, key in reversed([*enumerate(keys)]) if key[0] not in seen}
+    if not first:
+        message = "data.drop_duplicates: no row of data.train is left; all texts are in the validation or test set"
+        raise DataError(message, code="data.no_rows_left", key="data.drop_duplicates")
+    num_dropped = {**train.num_dropped, DUPLICATE: len(train) - len(first)}
+    return train.take(np.asarray(sorted(first.values())), num_dropped={k: v for k, v in num_dropped.items() if v})
 
 
 def text_hashes(samples: Samples) -> npt.NDArray[np.uint64]:

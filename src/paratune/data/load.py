@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.sections import Data, named_columns
-from paratune.config.task_sections import MultipleChoiceTask, Task, TokenClassificationTask, class_names
+from paratune.config.task_sections import MaskedLMTask, MultipleChoiceTask, Task, TokenClassificationTask, class_names
 from paratune.data.columns import HELD_OUT, VALUES_OF_SAMPLES, LabelArray, Samples, TableReader, select
+from paratune.data.duplicates import without_duplicates
 from paratune.data.labels import first_rows
 from paratune.data.read import read_table
 from paratune.data.selection import select_choices, select_words
@@ -215,6 +216,10 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
             parts[part] = (source, rows)
     if not parts:
         raise DataError("data names no file: give data.train, data.validation or data.test", code="data.no_file")
+    if data.drop_duplicates:
+        source, train = parts["train"]
+        held_out = [samples for part, (_, samples) in parts.items() if part != "train"]
+        parts["train"] = source, without_duplicates(train, held_out)
     return {name: (parts[name][0], _limit_rows(parts[name][1], data, name)) for name in SPLITS if name in parts}
 
 
@@ -283,8 +288,11 @@ def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
     ]
 
 
-def truncation_warnings(splits: Mapping[str, Split]) -> list[str]:
+def truncation_warnings(splits: Mapping[str, Split], task: Task) -> list[str]:
     """Return a sentence for each split with many truncated samples."""
+    can_cut = getattr(task, "windows", False) in (None, "documents")
+    kind = "joined" if isinstance(task, MaskedLMTask) else "{stride: 32}"
+    remedy = f"; task.windows: {kind} uses whole texts" if can_cut else ""
     warnings = []
     for name, split in splits.items():
         share = split.store.num_truncated / split.num_samples
@@ -293,7 +301,7 @@ def truncation_warnings(splits: Mapping[str, Split]) -> list[str]:
         limit = "longer than data.max_length and are truncated"
         if (dropped := split.store.row_values.get(DROPPED_WINDOWS)) is not None:
             limit = f"longer than task.windows.max_windows allows and are truncated by {dropped.sum()} windows"
-        warnings.append(f"{name}: {format_share(share)} of the samples are {limit}")
+        warnings.append(f"{name}: {format_share(share)} of the samples are {limit}{remedy}")
     return warnings
 
 

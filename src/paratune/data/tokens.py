@@ -211,7 +211,7 @@ def cached_store(
                 # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
                 "<u2" if tokenizer.is_fast and num_token_ids(tokenizer) <= 2**16 else "<u4",
                 has_type_ids=options.need_token_type_ids,
-                unknown_id=_unknown_id(tokenizer),
+                unknown_id=unknown_id(tokenizer),
                 token_values=token_values,
             ) as writer,
         ):
@@ -257,7 +257,7 @@ def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
         )
 
 
-def _unknown_id(tokenizer: Any) -> int | None:
+def unknown_id(tokenizer: Any) -> int | None:
     """Return the id of the unknown token; None where the tokenizer has none, or also uses it for another purpose."""
     others = ("bos", "eos", "cls", "sep", "pad", "mask")
     unknown: int | None = tokenizer.unk_token_id

@@ -12,7 +12,7 @@ from paratune.doctor.options import batch_size, same_rows
 
 NOTE_SHARE, WARNING_SHARE = 0.05, 0.5
 """Shares of truncated samples for a note and for a warning."""
-ALWAYS_DROPPED = ("pseudo_of_held_out_group", "mask")
+ALWAYS_DROPPED = ("pseudo_of_held_out_group", "mask", "duplicate")
 """Missing values that are never an error: the rows are dropped."""
 RARE = 0.05
 """Share of all other classes below which a constant prediction has a high accuracy."""

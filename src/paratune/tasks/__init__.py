@@ -14,7 +14,6 @@ from paratune.data.load import Split, mark_pseudo, refuse_pseudo
 from paratune.data.read import read_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import ConfigError, DataError
-from paratune.tasks.own import make_own_recipe
 from paratune.tasks.protocol import TaskRecipe
 
 TASKS: Final[dict[str, str]] = {
@@ -38,6 +37,8 @@ def make_recipe(task: Task) -> TaskRecipe:
         ConfigError: The recipe of an own task cannot be imported, or is none.
     """
     if isinstance(task, OwnTask):
+        from paratune.tasks.own import make_own_recipe
+
         return make_own_recipe(task)
     module, _, name = TASKS[task.kind].partition(":")
     recipe: TaskRecipe = getattr(importlib.import_module(module), name)(task)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +14,20 @@ from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, group_size
 from paratune.data.columns import LabelArray, Missing, Samples, TableReader, select
 from paratune.data.load import Split
-from paratune.data.loader import Collator
 from paratune.data.sequences import num_texts, text_numbers, tokenize_texts
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
 from paratune.models.config import load_config
-from paratune.models.embedding import COSINE, NEGATIVE, RANK, embedding
-from paratune.models.load import ENCODER, Head
 from paratune.models.locate import locate
-from paratune.models.objectives import Objective
-from paratune.models.save import read_modules
-from paratune.models.task_model import TaskModel
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+if TYPE_CHECKING:
+    from paratune.data.loader import Collator
+    from paratune.models.load import Head
+    from paratune.models.objectives import Objective
+    from paratune.models.task_model import TaskModel
 
 log = logging.getLogger(__name__)
 EMBEDDING = "embedding"
@@ -78,21 +78,27 @@ class EmbeddingRecipe(TaskRecipe):
     def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
         return tokenize_texts(samples, options, source=source)
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
+        from paratune.models.load import ENCODER, Head
+
         return Head(ENCODER)
 
-    def make_objective(self) -> Objective:
+    def make_objective(self) -> "Objective":
+        from paratune.models.embedding import embedding
+
         return embedding(self._task)
 
     def load_model(
         self, model: ModelOptions, *arguments: Any, head_must_exist: bool = False, **options: Any
-    ) -> TaskModel:
+    ) -> "TaskModel":
         """Return the encoder with pooling; it has no new weights.
 
         Raises:
             ConfigError: The folder has modules of sentence-transformers that are not supported, the model has an
                 encoder and a decoder, or it cannot be loaded.
         """
+        from paratune.models.save import read_modules
+
         modules, given = read_modules(Path(locate(model.name))), (self._task.pooling, self._task.normalize)
         is_new = not model.from_scratch and not head_must_exist
         if is_new and modules is not None and given != (modules.pooling, modules.normalize):
@@ -111,8 +117,10 @@ class EmbeddingRecipe(TaskRecipe):
             )
         return super().load_model(model, *arguments, head_must_exist=head_must_exist, **options)
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "Collator":
         """Return the collator; labels are scores from 0 to 1, labels 0 and 1, or (N, K) the numbers of texts."""
+        from paratune.data.loader import Collator
+
         labels: LabelArray | None = split.labels
         if self._task.loss == "cosine_similarity" and labels is not None:
             assert self._task.score_range is not None, "set by resolve"
@@ -145,6 +153,8 @@ class EmbeddingRecipe(TaskRecipe):
         if self._task.loss == "contrastive":
             assert split.labels is not None
             return ranking_scores(outputs[:, 0], split.labels)
+        from paratune.models.embedding import COSINE, NEGATIVE, RANK
+
         scores: Scores = {} if self._task.loss == "triplet" else retrieval_scores(outputs[:, RANK])
         if outputs.shape[1] > NEGATIVE:
             scores |= triplet_scores(outputs[:, COSINE], outputs[:, NEGATIVE])
@@ -162,6 +172,8 @@ class EmbeddingRecipe(TaskRecipe):
 
     def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         """Return the cosine of each pair, and its label, or its rank and the cosine of the negative."""
+        from paratune.models.embedding import COSINE, NEGATIVE, RANK
+
         columns: dict[str, Any] = {}
         if outputs.shape[1] == 1:
             columns["prediction"] = outputs[:, 0].astype(np.float64)

@@ -6,22 +6,23 @@ Dimension: `N` windows.
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paratune.config.task_sections import MaskedLMTask
-from paratune.data.collators import MaskingCollator, question_batches
 from paratune.data.columns import Samples
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
 from paratune.data.load import Split, samples_fingerprint
-from paratune.data.loader import Collate
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.values import known, no_scores
-from paratune.models.load import Head
 from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+if TYPE_CHECKING:
+    from paratune.data.loader import Collate
+    from paratune.models.load import Head
 
 
 class MaskedLMRecipe(TaskRecipe):
@@ -47,10 +48,14 @@ class MaskedLMRecipe(TaskRecipe):
             samples, store = make_questions(samples, options, source=source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
+        from paratune.models.load import Head
+
         return Head("AutoModelForMaskedLM")
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "Collate":
+        from paratune.data.collators import MaskingCollator, question_batches
+
         if _has_masks(split):
             return question_batches(split.store, tokenizer.pad_token_id)
         return MaskingCollator(

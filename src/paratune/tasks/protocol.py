@@ -6,7 +6,7 @@ Dimensions: `N` samples of a split, `K` row outputs.
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,17 @@ from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import Task, class_names
 from paratune.data.columns import Missing, Samples, TableReader, select
 from paratune.data.load import Split, load_samples, parts_with_progress, samples_fingerprint
-from paratune.data.loader import Collate
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.errors import CodedWarning
-from paratune.models.load import Head, load_model
-from paratune.models.objectives import Objective
-from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
 from paratune.records.predictions import write_predictions
+
+if TYPE_CHECKING:
+    from paratune.data.loader import Collate
+    from paratune.models.load import Head
+    from paratune.models.objectives import Objective
+    from paratune.models.task_model import TaskModel
+    from paratune.precision import Precision
 
 Outputs = np.ndarray[Any, Any]
 """(N, K), row outputs of an evaluation, in the order of the split."""
@@ -121,23 +123,25 @@ class TaskRecipe(Protocol):
         return self.make_split("data", source, samples, options, require_labels=require_labels)
 
     def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
+        self, model: ModelOptions, tokenizer: Any, precision: "Precision", seed: int, *, head_must_exist: bool = False
+    ) -> "TaskModel":
         """Return the model with the head of this task; see `paratune.models.load.load_model`."""
+        from paratune.models.load import load_model
+
         return load_model(
             model, self.task.kind, self.make_head(), tokenizer, precision, seed, head_must_exist=head_must_exist,
             objective=self.make_objective(),
         )  # fmt: skip
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
         """Return the head of the task on the encoder."""
         ...
 
-    def make_objective(self) -> Objective | None:
+    def make_objective(self) -> "Objective | None":
         """Return the objective of the task; None for that of its kind in `paratune.models.objectives.OBJECTIVES`."""
         return None
 
-    def initialise(self, model: TaskModel, train: Split) -> None:
+    def initialise(self, model: "TaskModel", train: Split) -> None:
         """Set new weights from the training data where the task requires it; the same on every rank.
 
         Raises:
@@ -145,7 +149,7 @@ class TaskRecipe(Protocol):
         """
         return
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "Collate":
         """Return the collator of a split; `seed` determines random choices that change in each epoch."""
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,9 @@ import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import QuestionAnsweringTask
-from paratune.data.collators import window_batches
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.labels import first_rows
 from paratune.data.load import Split
-from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers, select_questions
 from paratune.data.sequences import (
     CHAR_END,
@@ -37,11 +35,14 @@ from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores, with_threshold
 from paratune.metrics.values import no_scores
-from paratune.models.load import Head
-from paratune.models.objectives import Objective, question_answering
 from paratune.records import write_json
 from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+if TYPE_CHECKING:
+    from paratune.data.loader import ChangedBatches
+    from paratune.models.load import Head
+    from paratune.models.objectives import Objective
 
 log = logging.getLogger(__name__)
 
@@ -163,14 +164,21 @@ class QuestionAnsweringRecipe(TaskRecipe):
             raise DataError(message, code="data.id_twice", source=source)
         return tokenize_windows(samples, options, self._task.stride, source=source)
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
+        from paratune.models.load import Head
+
         # Two outputs per token: heads of some architectures read this number from the configuration.
         return Head("AutoModelForQuestionAnswering", num_outputs=2)
 
-    def make_objective(self) -> Objective:
+    def make_objective(self) -> "Objective":
+        from paratune.models.objectives import question_answering
+
         return question_answering(num_best=self._task.num_best, max_answer_tokens=self._task.max_answer_tokens)
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> ChangedBatches:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "ChangedBatches":
+        from paratune.data.collators import window_batches
+        from paratune.data.loader import Collator
+
         return window_batches(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
 
     def _positions(self, split: Split) -> Ints | None:

@@ -6,7 +6,7 @@ Dimensions: `N` samples, `C` classes, `K` most choices of a question.
 from abc import abstractmethod
 from collections.abc import Mapping
 from string import ascii_uppercase
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from paratune.config.task_sections import (
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
-from paratune.data.loader import Collator
 from paratune.data.selection import choice_names, select_choices
 from paratune.data.sequences import tokenize_choices, tokenize_text_windows
 from paratune.data.token_store import TokenStore
@@ -30,9 +29,6 @@ from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
 from paratune.metrics.classification import choice_scores, classification_scores, confusion, multi_label_scores
 from paratune.metrics.regression import grade_scale, ordinal_scores, regression_scores, training_grades
-from paratune.models.load import Head
-from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
-from paratune.models.task_model import TaskModel, freeze_output_bias, set_output_bias
 from paratune.records.predictions import (
     NumberScale,
     ordinal_columns,
@@ -44,6 +40,12 @@ from paratune.records.predictions import (
     softmax,
 )
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+if TYPE_CHECKING:
+    from paratune.data.loader import Collator
+    from paratune.models.load import Head
+    from paratune.models.objectives import Objective
+    from paratune.models.task_model import TaskModel
 
 
 class SequenceRecipe(TaskRecipe):
@@ -59,7 +61,9 @@ class SequenceRecipe(TaskRecipe):
             return super().make_tokens(samples, options, source)
         return tokenize_text_windows(samples, options, self._task.windows, source=source)
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
+        from paratune.models.load import Head
+
         heads = self.heads()
         return Head(
             "AutoModelForSequenceClassification",
@@ -72,7 +76,9 @@ class SequenceRecipe(TaskRecipe):
         """Return the names of the outputs; none for a number."""
         return self.names
 
-    def make_objective(self) -> Objective | None:
+    def make_objective(self) -> "Objective | None":
+        from paratune.models.objectives import OBJECTIVES, own_loss, pooled
+
         task = self._task
         if task.loss is not None:
             objective: Objective | None = own_loss(OBJECTIVES[task.kind], task.loss.function, task.loss.options)
@@ -82,11 +88,13 @@ class SequenceRecipe(TaskRecipe):
             return objective
         return pooled(objective or OBJECTIVES[task.kind], task.windows.pooling)
 
-    def loss_objective(self) -> Objective | None:
+    def loss_objective(self) -> "Objective | None":
         """Return the objective of a task with options of its loss; None for the usual one of the kind."""
         return None
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "Collator":
+        from paratune.data.loader import Collator
+
         return Collator(split.store, split.labels, tokenizer.pad_token_id, split.teacher)
 
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
@@ -144,10 +152,12 @@ class ClassificationRecipe(SequenceRecipe):
             self._task = self._task.model_copy(update={"class_weights": weights})
         return parts
 
-    def loss_objective(self) -> Objective | None:
+    def loss_objective(self) -> "Objective | None":
         task, weights = self._task, self._task.class_weights
         if task.has_plain_loss:
             return None
+        from paratune.models.objectives import classification
+
         assert weights != "balanced", "set by resolve, from the training data"
         if isinstance(weights, dict):
             by_name = {str(name): weight for name, weight in weights.items()}
@@ -225,7 +235,9 @@ class RegressionRecipe(SequenceRecipe):
             self._task = self._task.model_copy(update={"grades": training_grades(labels)})
         return parts
 
-    def initialise(self, model: TaskModel, train: Split) -> None:
+    def initialise(self, model: "TaskModel", train: Split) -> None:
+        from paratune.models.task_model import set_output_bias
+
         if self._task.start_at_mean:
             set_output_bias(model, float(_labels(train).mean()))
 
@@ -273,15 +285,21 @@ class MultipleChoiceRecipe(TaskRecipe):
         """Return the tokens of questions: a sequence for each choice."""
         return tokenize_choices(samples, options, source=source)
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
+        from paratune.models.load import Head
+
         return Head("AutoModelForMultipleChoice")  # it has one output for each sequence
 
-    def load_model(self, *arguments: Any, **options: Any) -> TaskModel:
+    def load_model(self, *arguments: Any, **options: Any) -> "TaskModel":
+        from paratune.models.task_model import freeze_output_bias
+
         model = super().load_model(*arguments, **options)
         freeze_output_bias(model)
         return model
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "Collator":
+        from paratune.data.loader import Collator
+
         most_choices = int(split.store.num_sequences.max())
         return Collator(split.store, split.labels, tokenizer.pad_token_id, row_size=most_choices)
 

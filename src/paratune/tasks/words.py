@@ -1,14 +1,13 @@
 """The recipe of token classification: a tag for each word, such as named entities or parts of speech."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import TokenClassificationTask
-from paratune.data.collators import WordCollator
 from paratune.data.columns import Samples, TableReader
 from paratune.data.load import Split
 from paratune.data.selection import select_words
@@ -26,8 +25,11 @@ from paratune.metrics.entities import (
     sentence_counts,
 )
 from paratune.metrics.values import no_scores
-from paratune.models.load import Head
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+if TYPE_CHECKING:
+    from paratune.data.collators import WordCollator
+    from paratune.models.load import Head
 
 
 class TokenClassificationRecipe(TaskRecipe):
@@ -44,10 +46,14 @@ class TokenClassificationRecipe(TaskRecipe):
     def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
         return tokenize_words(samples, options, source=source)
 
-    def make_head(self) -> Head:
+    def make_head(self) -> "Head":
+        from paratune.models.load import Head
+
         return Head("AutoModelForTokenClassification", num_outputs=len(self.names), names=tuple(self.names))
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WordCollator:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "WordCollator":
+        from paratune.data.collators import WordCollator
+
         return WordCollator(split.store, split.samples.tags, tokenizer.pad_token_id)
 
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:

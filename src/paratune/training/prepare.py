@@ -408,7 +408,7 @@ def _log_splits(splits: dict[str, Split], recipe: TaskRecipe, *, unlabelled: Con
         log.warning("%s", overlap.message, extra=coded("data.overlap"))
     for warning, extra in recipe.warnings(labelled):
         log.warning("%s", warning, extra=extra)
-    for warning in truncation_warnings(splits):
+    for warning in truncation_warnings(splits, recipe.task):
         log.warning("%s", warning, extra=coded("data.truncated_many"))
     for warning in unknown_warnings(splits):
         log.warning("%s", warning, extra=coded("data.unknown_tokens_many"))

@@ -1,8 +1,12 @@
 """`paratune data`: its exit code is that of a training where that would refuse the rows."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
+from patience import PATIENCE_S
 from tiny import tiny_model
 
 from paratune.commands import data as command
@@ -60,3 +64,35 @@ def test_pseudo_labelled_rows_of_held_out_groups_are_no_error(described):
     assert result["splits"]["train"]["num_dropped"] == {"pseudo_of_held_out_group": 2}
     assert "train: dropped rows: 2 pseudo-labelled in a held-out group" in result["warnings"]
     assert not any("refuse" in entry for entry in result["warnings"])
+
+
+def test_rows_with_a_text_of_other_rows_are_left_out_of_train(described):
+    rows = [*ROWS, "good film 0,neg,7,false", "good  film 1,pos,8,false", "fine,neg,9,false"]
+    settings = ("data.split.group_by=null", "data.split.validation=0.4", "data.drop_duplicates=true")
+    code, result = described(rows, *settings)
+    assert code == EXIT_OK
+    assert result["overlaps"] == []
+    splits = result["splits"].values()
+    assert sum(about["num_rows"] + about["num_dropped"].get("duplicate", 0) for about in splits) == len(rows)
+    assert result["splits"]["train"]["repeats"]["num_rows"] == 0
+    _, kept = described(rows, *settings[:2])
+    assert result["splits"]["validation"] == kept["splits"]["validation"]
+    assert "drop_duplicates" in " ".join(kept["warnings"])
+
+
+def test_the_command_loads_no_torch(tmp_path):
+    tiny_model(tmp_path / "model")
+    (tmp_path / "t.csv").write_text("text,label,group\ngood film,pos,1\nbad film,neg,2\n")
+    config = CONFIG.replace("TRAIN", "t.csv").replace("MODEL", "model")
+    (tmp_path / "c.yaml").write_text(config)
+    code = (
+        "import atexit, runpy, sys\n"
+        "atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
+        "sys.argv[1:] = ['data', 'c.yaml', '--json']\n"
+        "runpy.run_module('paratune', run_name='__main__', alter_sys=True)\n"
+    )
+    environment = {**os.environ, "PARATUNE_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert result.stderr.splitlines()[-1] == "False", result.stderr
+    assert json.loads(result.stdout)["examples"][0]["tokens"][2:] == ["film", "[SEP]"]

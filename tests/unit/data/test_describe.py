@@ -3,20 +3,32 @@
 import io
 import json
 import statistics
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from rich.console import Console
 from tiny import tiny_tokenizer
 
-from paratune.config.sections import Columns
-from paratune.config.task_sections import ClassificationTask, MultiLabelTask, RegressionTask
-from paratune.data.columns import Samples
+from paratune.config.sections import Columns, Data
+from paratune.config.task_sections import (
+    ClassificationTask,
+    MaskedLMTask,
+    MultiLabelTask,
+    MultipleChoiceTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    TokenClassificationTask,
+)
+from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.describe import MOST_LABELS, describe, render
+from paratune.data.documents import make_windows
 from paratune.data.load import Split, samples_fingerprint
+from paratune.data.sequences import tokenize_choices, tokenize_windows, tokenize_words
 from paratune.data.tokens import TokenizeOptions, tokenize
 
-COLUMNS = Columns(text=["title", "body"], label="stars")
+DATA = Data(train="train.csv", columns=Columns(text=["title", "body"], label="stars"))
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script>", "unused"])
 
 
@@ -33,7 +45,7 @@ def classes(tmp_path):
     texts = ["good", "bad film", "good", " ".join(["film"] * 10)]
     train = split(tmp_path, "train", texts, [0, 1, 1, 0], CLASSES, num_dropped={"text": 2})
     test = split(tmp_path, "test", ["good ", "book"], [0, 1], CLASSES)
-    return describe({"train": train, "test": test}, CLASSES, COLUMNS, max_length=8)
+    return describe({"train": train, "test": test}, CLASSES, DATA, tiny_tokenizer(), max_length=8)
 
 
 def show(description, width=120) -> str:
@@ -67,11 +79,10 @@ def test_warnings_name_conflicts_absent_classes_and_dropped_rows(classes):
 
 
 def test_windows_are_counted_in_each_split_where_one_has_several_of_a_row(classes):
-    assert "windows" not in show(classes)
+    assert "windows " not in show(classes)
     classes["splits"]["train"]["num_samples"] = 9
     lines = [line.split() for line in show(classes).splitlines()]
     assert ["windows", "9", "2"] in lines
-    assert ["full", "windows", "1", "0"] in lines
 
 
 def test_the_description_is_plain_json(classes):
@@ -88,8 +99,8 @@ def test_texts_of_the_data_are_not_read_as_markup(classes):
 def test_control_characters_of_the_data_are_not_printed(tmp_path):
     task = ClassificationTask(kind="classification", labels=["bad\x1b[2J", "good"])
     samples = split(tmp_path, "tr\x1bain", ["good", "bad film"], [0, 1], task)
-    columns = Columns(text="te\x1b[2Jxt", label="stars")
-    shown = show(describe({"train": samples}, task, columns, max_length=8))
+    data = Data(train="t", columns=Columns(text="te\x1b[2Jxt", label="stars"))
+    shown = show(describe({"train": samples}, task, data, tiny_tokenizer(), max_length=8))
     assert "\x1b" not in shown
     assert r"bad\x1b[2J" in shown
     assert r"te\x1b[2Jxt" in shown
@@ -99,16 +110,16 @@ def test_control_characters_of_the_data_are_not_printed(tmp_path):
 def test_a_split_without_labels_has_empty_cells(tmp_path):
     train = split(tmp_path, "train", ["good", "bad"], [0, 1], CLASSES)
     hidden = split(tmp_path, "hidden", ["book"], None, CLASSES)
-    description = describe({"hidden": hidden, "train": train}, CLASSES, COLUMNS, max_length=8)
+    description = describe({"hidden": hidden, "train": train}, CLASSES, DATA, tiny_tokenizer(), max_length=8)
     assert description["splits"]["hidden"]["labels"] is None
-    (line,) = [line for line in show(description).splitlines() if line.startswith("bad")]
-    assert line.split() == ["bad", "1", "(50.0%)"]
+    (line,) = [line for line in show(description).splitlines() if line.startswith("label bad")]
+    assert line.split() == ["label", "bad", "1", "(50.0%)"]
 
 
 def test_sets_of_classes_and_rows_without_a_class_are_counted(tmp_path):
     several = MultiLabelTask(kind="multi_label", labels=["praise", "question"])
     train = split(tmp_path, "train", ["good", "bad", "fine"], [[1, 1], [0, 0], [1, 0]], several)
-    description = describe({"train": train}, several, COLUMNS, max_length=8)
+    description = describe({"train": train}, several, DATA, tiny_tokenizer(), max_length=8)
     assert [label["num_rows"] for label in description["splits"]["train"]["labels"]] == [2, 1]
     assert description["splits"]["train"]["num_without_label"] == 1
     assert "(no label)" in show(description)
@@ -118,11 +129,13 @@ def test_targets_have_mean_sd_and_quantiles(tmp_path):
     task = RegressionTask(kind="regression")
     values = [1.0, 2.5, 4.0, 0.5]
     made = split(tmp_path, "train", ["a", "b", "c", "d"], np.asarray(values, dtype=np.float32), task)
-    about = describe({"train": made}, task, Columns(text="t", label="y"), max_length=8)["splits"]["train"]
+    described = describe({"train": made}, task, DATA, tiny_tokenizer(), max_length=8)
+    about = described["splits"]["train"]
     assert about["labels"] is None
     assert about["target"]["mean"] == pytest.approx(2.0)
     assert about["target"]["sd"] == pytest.approx(statistics.stdev(values))
     assert (about["target"]["min"], about["target"]["median"], about["target"]["max"]) == (0.5, 1.75, 4.0)
+    assert "0.5 / 1.75 / 4" in show(described)
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -132,9 +145,9 @@ def test_a_narrow_terminal_shows_the_whole_table(classes, width: int):
     lines = show(classes, width).splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for word in ("repeated texts", "per sample, 95th percentile", "truncated", "2 (50.0%)", "25.0%", "test.csv"):
+    for word in ("repeated texts", "of a sample, 95th percentile", "truncated", "2 (50.0%)", "25.0%", "test.csv"):
         assert word in text
-    assert "…" not in text
+    assert "…" not in text.partition("Row 0")[0]
     if width >= 80:
         assert long_name in text
 
@@ -144,20 +157,70 @@ def test_many_truncated_samples_have_a_warning(tmp_path):
     for num_rows, is_warned in ((9, True), (11, False)):
         texts = [" ".join(["film"] * 7), *[" ".join(["film"] * 6)] * (num_rows - 1)]
         train = split(tmp_path, "train", texts, [0] * num_rows, CLASSES)
-        warnings = describe({"train": train}, CLASSES, COLUMNS, max_length=8)["warnings"]
-        assert (
-            any(f"{100 / num_rows:.1f}%" in warning and "data.max_length" in warning for warning in warnings)
-            == is_warned
-        )
+        warnings = describe({"train": train}, CLASSES, DATA, tiny_tokenizer(), max_length=8)["warnings"]
+        found = [warning for warning in warnings if f"{100 / num_rows:.1f}%" in warning and "task.windows" in warning]
+        assert len(found) == is_warned
 
 
 def test_of_many_labels_the_most_frequent_are_shown(tmp_path):
     task = ClassificationTask(kind="classification", labels=[f"c{number}" for number in range(2000)])
     train = split(tmp_path, "train", ["good", "bad", "film"], [1999, 1999, 7], task)
-    made = describe({"train": train}, task, COLUMNS, max_length=8)
+    made = describe({"train": train}, task, DATA, tiny_tokenizer(), max_length=8)
     lines = show(made).splitlines()
-    shown = [line.split() for line in lines if line.startswith("c")]
+    shown = [line.split() for line in lines if line.startswith("label c")]
     assert len(shown) == MOST_LABELS
-    assert [line[:2] for line in shown[:2]] == [["c1999", "2"], ["c7", "1"]]
+    assert [line[1:3] for line in shown[:2]] == [["c1999", "2"], ["c7", "1"]]
+    assert len(lines) < 50
     assert len(made["splits"]["train"]["labels"]) == 2000
     assert max(map(len, made["warnings"])) < 500
+
+
+def rows(num_rows: int, **values) -> Samples:
+    made = Samples(
+        [f"good film {number}" for number in range(num_rows)], None, None, None, np.arange(num_rows), None, {}
+    )
+    return replace(made, **values)
+
+
+def example(tmp_path, samples: Samples, task, encode=tokenize) -> dict:
+    store = encode(samples, TokenizeOptions(tiny_tokenizer(), 16, cache_dir=tmp_path))
+    made = Split("train", "t", samples, store, samples_fingerprint(samples, task))
+    described = describe({"train": made}, task, DATA, tiny_tokenizer(), max_length=16)
+    json.dumps(described, allow_nan=False)
+    assert len(show(described, 80).splitlines()) <= 40
+    return described["examples"][0]
+
+
+def test_the_label_of_an_example_is_that_of_its_task(tmp_path):
+    one = rows(2, labels=np.array([1, 0]))
+    made = example(tmp_path, one, CLASSES)
+    assert (made["row"], made["texts"], made["label"]) == (0, {"text": "good film 0"}, "[red]<script>")
+    assert made["tokens"] == ["[CLS]", "good", "film", "0", "[SEP]"]
+    several = MultiLabelTask(kind="multi_label", labels=["praise", "question"])
+    assert example(tmp_path, rows(1, labels=np.array([[1, 1]])), several)["label"] == "praise, question"
+    target = rows(2, text_pairs=["bad", "book"], labels=np.array([2.5, 1]))
+    made = example(tmp_path, target, RegressionTask(kind="regression"))
+    assert (made["label"], made["texts"]["text_pair"]) == ("2.5", "bad")
+    choices = rows(1, choices=[("bad", "fine")], labels=np.array([1]))
+    made = example(tmp_path, choices, MultipleChoiceTask(kind="multiple_choice"), tokenize_choices)
+    assert (made["label"], made["texts"]["choice 2"]) == ("choice 2", "fine")
+    words = rows(1, words=[["good", "film 0"]], tags=[np.array([0, 1])])
+    tags = TokenClassificationTask(kind="token_classification", labels=["O", "B-X"])
+    assert example(tmp_path, words, tags, tokenize_words)["label"] == "good/O film 0/B-X"
+    texts = rows(2)
+    made = example(
+        tmp_path, texts, MaskedLMTask(kind="mlm"), lambda rows, options: make_windows(rows, options, "joined")
+    )
+    assert (made["label"], made["num_tokens"]) == (None, 9)
+    gold = rows(1, text_pairs=["a bad book"], answers=[(AnswerSpan("bad", 2),)])
+    task = QuestionAnsweringTask(kind="qa", stride=2)
+    made = example(tmp_path, gold, task, partial(tokenize_windows, stride=2))
+    assert made["label"] == "'bad' at 2"
+
+
+def test_the_first_row_with_unknown_characters_is_an_example(tmp_path):
+    texts = ["good", "bad", "film", "book", "the ☃book naïve", "fine"]
+    train = split(tmp_path, "train", texts, [0] * 6, CLASSES)
+    examples = describe({"train": train}, CLASSES, DATA, tiny_tokenizer(), max_length=8)["examples"]
+    assert [(row["row"], row["unknown"]) for row in examples] == [(0, []), (1, []), (4, ["☃"])]
+    assert "'☃'" in show(describe({"train": train}, CLASSES, DATA, tiny_tokenizer(), max_length=8))

@@ -5,7 +5,7 @@ import pytest
 from raised import raises_code
 from tiny import tiny_tokenizer
 
-from paratune.config.task_sections import WindowOptions
+from paratune.config.task_sections import ClassificationTask, WindowOptions
 from paratune.data.columns import Samples
 from paratune.data.load import Split, truncation_warnings
 from paratune.data.sequences import tokenize_text_windows
@@ -86,7 +86,7 @@ def test_windows_beyond_the_most_are_counted_as_truncation():
     assert store.num_truncated == 1
     split = Split("train", "t", given, store, "")
     assert num_tokens(split).tolist() == [27, 5]
-    (warning,) = truncation_warnings({"train": split})
+    (warning,) = truncation_warnings({"train": split}, ClassificationTask(kind="classification", labels=["a", "b"]))
     assert "50.0%" in warning
     assert "3 windows" in warning
 
