@@ -78,12 +78,24 @@ TABLES: dict[str, dict[str, list[Any]]] = {
         "_input_hash": [1, 2],
         "label": [["x"], None],
     },
+    "squad.json": {
+        "id": ["7", "8"],
+        "title": ["Boats", "Boats"],
+        "context": ["The ferry é late, the ferry waits."] * 2,
+        "question": ["What waits?", "Who waits?"],
+        "answers": [
+            {"text": ["the ferry", "ferry"], "answer_start": [18, 22]},
+            {"text": [], "answer_start": []},
+        ],
+        "is_impossible": [None, True],
+    },
     "label_studio.json": {
-        "id": [1, 2],
-        "body": ["Ana left", "Rui stayed"],
-        "ner": [[PER], None],
-        "tone": [["flat"], None],
-        "stars": [4, None],
+        "id": [1, 2, 3],
+        "num_annotations": [1, 0, 2],
+        "body": ["Ana left", "Rui stayed", "Eva"],
+        "ner": [[PER], None, None],
+        "tone": [["flat"], None, ["sharp"]],
+        "stars": [4, None, None],
     },
 }
 NER = TokenClassificationTask(kind="token_classification", labels=["O", "B-PER", "I-PER", "B-LOC"])
@@ -92,6 +104,11 @@ NER = TokenClassificationTask(kind="token_classification", labels=["O", "B-PER",
 @pytest.mark.parametrize("name", TABLES)
 def test_a_format_has_its_rows(name: str):
     assert read_table(str(FOLDER / name)).to_pydict() == TABLES[name]
+
+
+def test_several_annotations_of_a_row_are_counted(caplog: pytest.LogCaptureFixture):
+    read_table(str(FOLDER / "label_studio.json"))
+    check_logged(caplog, "data.several_annotations", "1 of 3")
 
 
 def test_the_pair_of_stsb_keeps_its_quotes():
@@ -141,7 +158,7 @@ def test_spans_of_characters_become_tags_of_words(name: str, caplog: pytest.LogC
     assert samples.tags is not None
     assert [[NER.labels[tag] for tag in row] for row in samples.tags] == tags  # type: ignore[index]
     assert [len(words) for words in samples.words or ()] == [len(row) for row in tags]
-    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    assert [record for record in caplog.records if "overlapping" in record.getMessage()] == []
 
 
 def tags_of(tmp_path: Path, spans: str, task: TokenClassificationTask = NER) -> list[str]:

@@ -12,6 +12,7 @@ from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import MultiLabelTask
 from paratune.data.columns import TableReader, select
 from paratune.data.read import read_table
+from paratune.data.slices import column_texts
 
 FOLDER = Path(__file__).parent
 
@@ -47,6 +48,23 @@ def test_objects_beside_texts_have_parts():
     table = read_table(str(FOLDER / "mixed_nested.jsonl"))
     reader = TableReader(table, Columns(text="review.body"), "drop", "x", require_labels=False)
     assert reader.texts("text") == ["dull", None, None, "bright"]
+
+
+def test_slices_and_figures_name_parts_of_objects():
+    table = read_table(str(FOLDER / "nested.jsonl"))
+    assert column_texts(table, "review.by.city", range(table.num_rows), source="x") == ["Ovar", "(none)"]
+
+
+@pytest.mark.parametrize("suffix", ["xlsx", "ods"])
+def test_a_real_spreadsheet_has_its_cells(suffix: str):
+    pytest.importorskip("python_calamine")
+    path = FOLDER / f"sheets.{suffix}"
+    assert read_table(str(path)).to_pydict() == {
+        "Rezension": ["Der Kaffee, heiß;\nder Kuchen nicht", "Köln", "ja"],
+        "Note": ["7.5", "7", "True"],
+        "am": ["2026-05-01", "", ""],
+    }
+    assert read_table(f"{path}#Juni", FileReading(header=False)).to_pydict() == {"1": ["a"], "2": ["1"]}
 
 
 class Book:

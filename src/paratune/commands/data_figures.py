@@ -11,6 +11,7 @@ from paratune.config.own_code import RECIPE_KEY, importable_parts, named_code
 from paratune.config.permission import is_allowed, require_allowed
 from paratune.config.sections import Config, Data, data_sources, text_columns
 from paratune.config.task_sections import OwnTask, Task, class_names
+from paratune.data.columns import with_paths
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
 from paratune.reports.data import MAX_GROUPS, DataView
@@ -81,7 +82,8 @@ def _all_columns(data: Data, splits: Mapping[str, Any]) -> dict[str, list[Any]]:
         sources = split.samples.sources
         files = sources if sources is not None else [split.source] * len(split.samples)
         places += zip(files, split.samples.rows.tolist(), strict=True)
-    tables = {file: read_table(file, data.reading).to_pydict() for file in dict(places)}
+    paths = [name for name in (data.figures.by, *(data.figures.word_clouds or text_columns(data.columns))) if name]
+    tables = {file: with_paths(read_table(file, data.reading), paths).to_pydict() for file in dict(places)}
     names = dict.fromkeys(name for table in tables.values() for name in table)
     return {name: [tables[file][name][row] if name in tables[file] else None for file, row in places] for name in names}
 

@@ -147,9 +147,7 @@ class TableReader:
         keys += ["label", "answer_start"] if self.require_labels else []
         wanted = [(f"data.columns.{key}", name) for key in keys for name in named_columns(getattr(self.columns, key))]
         wanted += [] if self.group_by is None else [("data.split.group_by", self.group_by)]
-        for _, name in wanted:
-            if name not in self.table.column_names and (values := at_path(self.table, name)) is not None:
-                object.__setattr__(self, "table", self.table.append_column(name, values))
+        object.__setattr__(self, "table", with_paths(self.table, [name for _, name in wanted]))
         has = self.table.column_names
         absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
         if absent:
@@ -404,7 +402,15 @@ def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
     return [value or [] for value in table.column(name).to_pylist()]
 
 
-def at_path(table: pa.Table, path: str) -> pa.Array | None:
+def with_paths(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return a table in which the parts of objects among `names`, such as `review.body`, are columns."""
+    for name in names:
+        if name not in table.column_names and (values := _at_path(table, name)) is not None:
+            table = table.append_column(name, values)
+    return table
+
+
+def _at_path(table: pa.Table, path: str) -> pa.Array | None:
     """Return the values of a part of objects, such as `review.body`, of lists of objects as lists; None without it."""
     name, *keys = path.split(".")
     if not keys or table.column_names.count(name) != 1:

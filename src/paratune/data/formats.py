@@ -16,6 +16,8 @@ from paratune.errors import DataError
 
 TOKENS, TAGS = "tokens", "tags"
 """Names of the columns of a table of CoNLL."""
+NUM_ANNOTATIONS = "num_annotations"
+"""Column of files of Label Studio."""
 _NUM_COLUMNS = 10
 """Columns of CoNLL-U."""
 _COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(newdoc|newpar)\b|#(begin|end) document\b")
@@ -275,7 +277,7 @@ def _label_studio_row(row: dict[str, Any]) -> dict[str, Any]:
             made.setdefault(name, []).append(span)
         elif kind := next((key for key in ("choices", "rating", "number") if key in value), None):
             made[name] = value[kind]
-    return {"id": row.get("id"), **row["data"], **made}
+    return {"id": row.get("id"), NUM_ANNOTATIONS: len(annotations), **row["data"], **made}
 
 
 JSON_FORMATS: tuple[tuple[str, Callable[[dict[str, Any]], bool], Callable[[dict[str, Any]], dict[str, Any]]], ...] = (

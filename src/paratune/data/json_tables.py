@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from paratune.base.unique_keys import RepeatedKeyError, unique_keys
 from paratune.config.sections import AS_FOUND, FileReading
-from paratune.data.formats import JSON_FORMATS
+from paratune.data.formats import JSON_FORMATS, NUM_ANNOTATIONS
 from paratune.data.tables import line_error
-from paratune.errors import DataError
+from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,10 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
         num_rows += 1
     for column in columns.values():
         column.extend([None] * (num_rows - len(column)))
+    if convert is not None and (several := sum(count > 1 for count in columns.get(NUM_ANNOTATIONS, ()))):
+        message = "%s: %d of %d rows have several annotations, of which the first is read (column %s has their number)"
+        extra = coded("data.several_annotations", count=several)
+        log.warning(message, source, several, num_rows, NUM_ANNOTATIONS, extra=extra)
     if not columns:
         raise DataError(f"{source} is empty: it has no object with columns", code="data.empty", source=source)
     arrays = {name: column_of(values, f"{source}, column {name}") for name, values in columns.items()}

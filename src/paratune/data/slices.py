@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import AS_FOUND, FileReading
-from paratune.data.columns import Samples
+from paratune.data.columns import Samples, with_paths
 from paratune.data.load import Split
 from paratune.data.read import read_table
 from paratune.data.sequences import EXAMPLE
@@ -102,6 +102,7 @@ def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str
     Raises:
         DataError: The column is absent.
     """
+    table = with_paths(table, [name])
     if name not in table.column_names:
         message = (
             f"{source} has no column {name} to slice by{did_you_mean(name, [*table.column_names, *BUILT_IN])}; "

@@ -32,7 +32,7 @@ from paratune.config.task_sections import (
     TokenClassificationTask,
     class_names,
 )
-from paratune.data.columns import Missing, at_path
+from paratune.data.columns import Missing, with_paths
 from paratune.data.json_tables import is_squad_table
 from paratune.data.load import Split
 from paratune.data.loader import PackedCollator, eval_batches
@@ -138,7 +138,7 @@ class TrainedModel:
         options = self.tokenize_options(cache_dir, is_cached=is_cached)
         name = self.columns.id  # not required: predictions are in the order of the rows
         columns = self.columns.model_copy(
-            update={"id": name if name in table.column_names or at_path(table, str(name)) is not None else None}
+            update={"id": name if name in with_paths(table, [str(name)]).column_names else None}
         )
         if self.task.kind == "qa" and is_squad_table(table):
             # SQuAD's layout has fixed columns, which may differ from those of the training files.

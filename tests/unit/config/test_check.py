@@ -76,6 +76,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ),
         ("data.hub_revision=main", "config.no_effect", ["data.hub_revision: main"]),
         ("data.train=a.xlsx data.separator=tab", "config.no_effect", ["data.separator: tab"]),
+        ("data.train=a.parquet data.encoding=cp1252", "config.no_effect", ["data.encoding: cp1252"]),
         ("data.train=a.jsonl data.header=false", "config.no_effect", ["data.header: false"]),
         ("data.validation=v.csv", "config.conflict", ["data.split.validation: 0.2", "data.validation: v.csv"]),
         ("data.test=t.csv data.split.test=0.1", "config.conflict", ["data.split.test: 0.1", "data.test: t.csv"]),
