@@ -78,6 +78,25 @@ TABLES: dict[str, dict[str, list[Any]]] = {
         "_input_hash": [1, 2],
         "label": [["x"], None],
     },
+    "multiconer.conll": {
+        "tokens": [["her", "song", "Lua"], ["#", "rock"]],
+        "tags": [["O", "O", "B-CW"], ["O", "O"]],
+    },
+    "wikiann_train": {"tokens": [["Rua", "Nova", ":"], ["Rui"]], "tags": [["B-LOC", "I-LOC", "O"], ["B-PER"]]},
+    "quora.tsv": {
+        "id": ["0", "1"],
+        "qid1": ["1", "3"],
+        "qid2": ["2", "4"],
+        "question1": ['What is "x"?', "A?"],
+        "question2": ["Why\nso?", "B?"],
+        "is_duplicate": ["0", "1"],
+    },
+    "race.txt": {
+        "id": ["h1", "h2"],
+        "article": ["The lake froze.", "It thawed."],
+        "options": [["a", "b"], ["a", "b"]],
+        "answer": ["B", "A"],
+    },
     "squad.json": {
         "id": ["7", "8"],
         "title": ["Boats", "Boats"],
@@ -116,13 +135,21 @@ def test_the_pair_of_stsb_keeps_its_quotes():
     assert (row["sentence1"], row["sentence2"], row["score"]) == ("A dog runs.", 'A "dog" is running.', "4.500")
 
 
+def test_an_encoding_is_for_files_with_any_suffix():
+    table = read_table(str(FOLDER / "cities.train"), FileReading(encoding="cp1252"))
+    assert table["tokens"].to_pylist() == [["Belém", "("], ["Sá"]]
+
+
 def test_options_of_a_table_make_it_one():
     assert read_table(str(FOLDER / "cola.tsv"), FileReading(header=False)).column_names == ["1", "2", "3", "4"]
     table = read_table(str(FOLDER / "words.txt"), FileReading(separator=" ", header=False))
     assert table.to_pydict() == {"1": ["Ilhavo", "rests", "Pia", "Lund"], "2": ["B-LOC", "O", "B-PER", "I-PER"]}
 
 
-@pytest.mark.parametrize(("name", "code"), [("brat.ann", "data.brat"), ("unknown.dat", "data.format")])
+@pytest.mark.parametrize(("name", "code"), [
+    ("brat.ann", "data.brat"), ("unknown.dat", "data.format"), ("cities.train", "data.encoding"),
+    ("columns_of_pandas.json", "data.json"), ("splits.json", "data.json"),
+])  # fmt: skip
 def test_other_files_are_refused_by_name(name: str, code: str):
     with raises_code(code, name):
         read_table(str(FOLDER / name))

@@ -127,6 +127,17 @@ def test_damaged_names_are_no_names(tmp_path: Path):
         assert np.array_equal(select(reader(tmp_path / "a.parquet", text="text", label="label"), task).labels, [1])
 
 
+def test_a_text_that_stands_for_no_label_is_missing_where_it_is_no_class():
+    columns = {"text": "sentence1", "text_pair": "sentence2", "label": "gold_label"}
+    task = ClassificationTask(kind="classification", labels=["neutral", "entailment"])
+    samples = select(reader(FOLDER / "no_agreement.jsonl", **columns), task)
+    assert (samples.texts, samples.num_dropped) == (["A boat"], {"label": 1})
+    task = ClassificationTask(kind="classification", labels=["neutral", "-"])
+    samples = select(reader(FOLDER / "no_agreement.jsonl", **columns), task)
+    assert samples.labels is not None
+    assert samples.labels.tolist() == [0, 1]
+
+
 def test_labels_that_look_like_one_or_like_none_are_a_warning(caplog: pytest.LogCaptureFixture):
     labels = ["good", "Good", "good ", "bad", "n/a"]
     task = ClassificationTask(kind="classification", labels=labels)

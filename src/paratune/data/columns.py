@@ -19,7 +19,7 @@ from paratune.base.text import listing
 from paratune.config.sections import Columns, named_columns
 from paratune.config.task_sections import ClassTask, EmbeddingTask, MultiLabelTask, RegressionTask, Task
 from paratune.data.json_tables import NESTED_AT, column_of
-from paratune.data.labels import as_number, encode, first_rows, is_missing, with_points, without_lists
+from paratune.data.labels import as_number, encode, first_rows, is_missing, with_points, without_lists, without_marks
 from paratune.data.tables import FIRST_LINE, separator_of
 from paratune.errors import DataError, coded, did_you_mean
 
@@ -374,7 +374,8 @@ def select(reader: TableReader, task: Task) -> Samples:
         if isinstance(task, RegressionTask | EmbeddingTask):
             raw_labels = with_points(raw_labels, separator_of(reader.table))
         if not isinstance(task, MultiLabelTask):
-            raw_labels = without_lists(raw_labels)
+            known = task.labels if isinstance(task, ClassTask) else ()
+            raw_labels = without_marks(without_lists(raw_labels), known)
         rule = {
             "nan_is_missing": isinstance(task, ClassTask),
             "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class

@@ -1,27 +1,29 @@
-"""Formats that are recognised by their content: those of CoNLL, fastText, GLUE, and of annotation tools.
+"""Formats of texts that are recognised by their content: those of CoNLL, fastText, GLUE, and JSON lines.
 
 Parsers are as in `paratune.data.tables`. Imports no torch.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 
 from paratune.config.sections import FileReading
+from paratune.data.json_tables import parse_json
 from paratune.data.tables import line_error, parse_tsv
 from paratune.errors import DataError
 
+log = logging.getLogger(__name__)
+
 TOKENS, TAGS = "tokens", "tags"
 """Names of the columns of a table of CoNLL."""
-NUM_ANNOTATIONS = "num_annotations"
-"""Column of files of Label Studio."""
 _NUM_COLUMNS = 10
 """Columns of CoNLL-U."""
-_COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(newdoc|newpar)\b|#(begin|end) document\b")
-"""Comments by their words: those of CoNLL-U, and the marks of documents of OntoNotes. A line `# O` is a word."""
+_COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(id|newdoc|newpar)\b|#(begin|end) document\b")
+"""Comments by their words: those of CoNLL-U and MultiCoNER, and the marks of documents of OntoNotes. A line `# O` is a
+word."""
 _RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
 """Number of several words in one (1-2), or of a word that is not in the text (1.1)."""
 _SAMPLE = 100_000
@@ -61,6 +63,10 @@ def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
         if words:
             sentences.append(words)
     _refuse_numbers_of_words(sentences, source)
+    language = re.match(r"[a-z-]{2,12}:", sentences[0][0][0]) if sentences else None
+    if language and all(fields[0].startswith(language[0]) for words in sentences for fields in words):
+        log.info("%s: the words without %r before each, as in WikiANN", source, language[0])
+        sentences = [[[fields[0].removeprefix(language[0]), *fields[1:]] for fields in words] for words in sentences]
     columns = {TOKENS: [[fields[0] for fields in words] for words in sentences]}
     if width != 1:
         columns[TAGS] = [[fields[-1] for fields in words] for words in sentences]
@@ -194,11 +200,10 @@ def _is_conll(rows: list[list[str]], text: str) -> bool:
 
 Parser = Callable[[str, str, FileReading], pa.Table]
 _TAG = r"O|[BIESLU]-\S+"
-_GLUE = re.compile(
-    r"Quality\t#1 ID\t|id\tqid1\tqid2\t|index\t(genre\tfilename|sentence1\tsentence2|question\tsentence|promptID)\b"
-)
+_GLUE = re.compile(r"Quality\t#1 ID\t|index\t(genre\tfilename|sentence1\tsentence2|question\tsentence|promptID)\b")
 _COLA = ["source", "label", "star", "sentence"]
 TEXT_FORMATS: tuple[tuple[str, Callable[[list[list[str]], str], bool], Parser], ...] = (
+    ("JSON lines", lambda rows, text: all(row[0][:2] == '{"' and row[-1][-1:] == "}" for row in rows), parse_json),
     ("fastText", lambda rows, text: all(row[0].startswith("__label__") for row in rows), _parse_fasttext),
     ("BRAT", lambda rows, text: bool(re.match(r"T\d+\t\S+ \d+ \d+", text)), _refuse_brat),
     ("CoNLL-U", lambda rows, text: _all(rows, _NUM_COLUMNS, {0: r"\d+([-.]\d+)?"}), parse_conllu),
@@ -230,63 +235,3 @@ def text_format(text: str) -> tuple[str, Parser] | None:
     marks = ("-DOCSTART-", "#\t", "# ", "#begin ", "#end ")
     rows = [_fields(line) for line in lines if line.strip() and not line.startswith(marks)]
     return next(((name, parse) for name, is_one, parse in TEXT_FORMATS if rows and is_one(rows, text)), None)
-
-
-def as_spans(value: Any) -> list[tuple[int, int, str]] | None:
-    """Return (start, end, label) of each span of characters, from triples or objects; None where one is neither."""
-    spans = []
-    for item in value if isinstance(value, list) else [None]:
-        if isinstance(item, dict):
-            labels = item.get("labels")
-            label = labels[0] if isinstance(labels, list) and labels else item.get("label")
-            item = [item.get("start", item.get("start_offset")), item.get("end", item.get("end_offset")), label]
-        if not isinstance(item, list) or list(map(type, item)) != [int, int, str]:
-            return None
-        spans.append((item[0], item[1], item[2]))
-    return spans
-
-
-def _doccano_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with objects in place of triples [0, 3, "PER"], which are no column of a table."""
-
-    def spans(value: Any) -> Any:
-        found = as_spans(value) if isinstance(value, list) and value and isinstance(value[0], list) else None
-        return value if found is None else [dict(zip(("start", "end", "label"), span, strict=True)) for span in found]
-
-    return {key: spans(value) for key, value in row.items()}
-
-
-def _prodigy_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an example without its tokens and options; of one that is not accepted, label and spans are null."""
-    kept = {key: value for key, value in row.items() if key not in ("tokens", "options", "accept")}
-    if "accept" in row:
-        kept["label"] = row["accept"]
-    if row.get("answer", "accept") != "accept":
-        kept |= {key: None for key in ("label", "spans") if key in kept}
-    return kept
-
-
-def _label_studio_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the data of a task, and a column for each control of its first annotation, as in the export JSON-MIN."""
-    annotations = [item for item in row["annotations"] if not item.get("was_cancelled")]
-    made: dict[str, Any] = {}
-    for result in annotations[0]["result"] if annotations else ():
-        value, name = result.get("value", {}), result.get("from_name", "label")
-        if "start" in value and "labels" in value:
-            span = {"start": value["start"], "end": value["end"], "label": value["labels"][0]}
-            made.setdefault(name, []).append(span)
-        elif kind := next((key for key in ("choices", "rating", "number") if key in value), None):
-            made[name] = value[kind]
-    return {"id": row.get("id"), NUM_ANNOTATIONS: len(annotations), **row["data"], **made}
-
-
-JSON_FORMATS: tuple[tuple[str, Callable[[dict[str, Any]], bool], Callable[[dict[str, Any]], dict[str, Any]]], ...] = (
-    ("Prodigy", lambda row: "_input_hash" in row, _prodigy_row),
-    (
-        "Label Studio",
-        lambda row: isinstance(row.get("data"), dict) and isinstance(row.get("annotations"), list),
-        _label_studio_row,
-    ),
-    ("doccano, with spans", lambda row: _doccano_row(row) != row, _doccano_row),
-)
-"""Formats of rows of JSON: name, sign in one of the first rows, and the row that is read."""

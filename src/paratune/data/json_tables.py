@@ -1,24 +1,26 @@
-"""Strict parsers of JSON: an object per line, a list of objects, and SQuAD's layout, versions 1.1 and 2.0.
+"""Strict parsers of JSON: an object per line, a list of objects, SQuAD's layout, and those of annotation tools.
 
 Imports no torch.
 """
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
 
+from paratune.base.text import listing
 from paratune.base.unique_keys import RepeatedKeyError, unique_keys
 from paratune.config.sections import AS_FOUND, FileReading
-from paratune.data.formats import JSON_FORMATS, NUM_ANNOTATIONS
 from paratune.data.tables import line_error
 from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
 
+NUM_ANNOTATIONS = "num_annotations"
+"""Column of files of Label Studio."""
 NESTED_AT = "nested_at"
 """See `parse_json`."""
 _ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64()))])
@@ -51,6 +53,10 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
         objects = ((f"item {number}", value) for number, value in enumerate(whole["data"]))
     elif text.lstrip().startswith("["):
         objects = ((f"item {number}", value) for number, value in enumerate(_load_json(text, source, source, "")))
+    elif whole is not None and _is_of_columns(whole):
+        advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
+        message = f"{source} is one object, whose values are no columns of a row ({listing(whole)}); {advice}"
+        raise DataError(message, code="data.json", source=source)
     else:
         objects = _lines(text, source)
     first = [*islice(objects, 100)]
@@ -94,6 +100,17 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
         for name, array in arrays.items()
     ]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _is_of_columns(value: dict[str, Any]) -> bool:
+    """Return whether an object has tables or columns: lists of objects or lists, or values by number as of pandas."""
+
+    def is_table(part: Any) -> bool:
+        is_numbered = isinstance(part, dict) and bool(part) and all(key.isdecimal() for key in part)
+        return is_numbered or (isinstance(part, list) and any(isinstance(item, dict | list) for item in part))
+
+    parts = [part for part in value.values() if isinstance(part, str | list | dict)]
+    return bool(parts) and all(map(is_table, parts))
 
 
 def is_squad(value: Any) -> bool:
@@ -224,3 +241,63 @@ def column_of(values: list[Any], where: str) -> pa.Array:
             return pa.array(texts, type=pa.string())
     except UnicodeEncodeError as error:
         raise surrogate_error(where, error, where=where) from error
+
+
+def as_spans(value: Any) -> list[tuple[int, int, str]] | None:
+    """Return (start, end, label) of each span of characters, from triples or objects; None where one is neither."""
+    spans = []
+    for item in value if isinstance(value, list) else [None]:
+        if isinstance(item, dict):
+            labels = item.get("labels")
+            label = labels[0] if isinstance(labels, list) and labels else item.get("label")
+            item = [item.get("start", item.get("start_offset")), item.get("end", item.get("end_offset")), label]
+        if not isinstance(item, list) or list(map(type, item)) != [int, int, str]:
+            return None
+        spans.append((item[0], item[1], item[2]))
+    return spans
+
+
+def _doccano_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with objects in place of triples [0, 3, "PER"], which are no column of a table."""
+
+    def spans(value: Any) -> Any:
+        found = as_spans(value) if isinstance(value, list) and value and isinstance(value[0], list) else None
+        return value if found is None else [dict(zip(("start", "end", "label"), span, strict=True)) for span in found]
+
+    return {key: spans(value) for key, value in row.items()}
+
+
+def _prodigy_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an example without its tokens and options; of one that is not accepted, label and spans are null."""
+    kept = {key: value for key, value in row.items() if key not in ("tokens", "options", "accept")}
+    if "accept" in row:
+        kept["label"] = row["accept"]
+    if row.get("answer", "accept") != "accept":
+        kept |= {key: None for key in ("label", "spans") if key in kept}
+    return kept
+
+
+def _label_studio_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a task, and a column for each control of its first annotation, as in the export JSON-MIN."""
+    annotations = [item for item in row["annotations"] if not item.get("was_cancelled")]
+    made: dict[str, Any] = {}
+    for result in annotations[0]["result"] if annotations else ():
+        value, name = result.get("value", {}), result.get("from_name", "label")
+        if "start" in value and "labels" in value:
+            span = {"start": value["start"], "end": value["end"], "label": value["labels"][0]}
+            made.setdefault(name, []).append(span)
+        elif kind := next((key for key in ("choices", "rating", "number") if key in value), None):
+            made[name] = value[kind]
+    return {"id": row.get("id"), NUM_ANNOTATIONS: len(annotations), **row["data"], **made}
+
+
+JSON_FORMATS: tuple[tuple[str, Callable[[dict[str, Any]], bool], Callable[[dict[str, Any]], dict[str, Any]]], ...] = (
+    ("Prodigy", lambda row: "_input_hash" in row, _prodigy_row),
+    (
+        "Label Studio",
+        lambda row: isinstance(row.get("data"), dict) and isinstance(row.get("annotations"), list),
+        _label_studio_row,
+    ),
+    ("doccano, with spans", lambda row: _doccano_row(row) != row, _doccano_row),
+)
+"""Formats of rows of JSON: name, sign in one of the first rows, and the row that is read."""

@@ -6,7 +6,7 @@ Imports no torch.
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from paratune.errors import DataError, coded, did_you_mean
 log = logging.getLogger(__name__)
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d+,\d+|\d{1,3}(\.\d{3})+,\d+)")
-_NO_LABEL = ("n/a", "#n/a", "na", "nan", "null")
+_NO_LABEL = ("n/a", "#n/a", "na", "nan", "null", "-")
 _MANY_VALUES = 20
 """With more distinct unknown numbers than this, the message suggests regression."""
 
@@ -283,6 +283,15 @@ def check_range(
         problem = f"targets are not between {limits[0]:g} and {limits[1]:g} ({key}), such as {targets[outside[0]]:g}"
         advice = f"correct them, or change {key}"
         raise _wrong_values(where, problem, outside, rows, advice, code="data.target_out_of_range")
+
+
+def without_marks(values: Sequence[Any], known: Iterable[object]) -> list[Any]:
+    """Return labels with None for texts such as n/a and -, which stand for no label, where they are not `known`."""
+    marks = {*_NO_LABEL} - {str(label).strip().casefold() for label in known}
+    return [
+        None if isinstance(value, str) and value.strip().casefold() in marks and as_number(value) is None else value
+        for value in values
+    ]
 
 
 def without_lists(values: list[Any]) -> list[Any]:

@@ -168,18 +168,13 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
     if kind in SPREADSHEETS:
         return _parse_spreadsheet(raw, str(path), split, reading)
     is_known = kind in PARSERS
-    try:
-        text = decode(raw, str(path), reading.encoding)
-    except DataError:
-        if is_known:
-            raise
-        text = ""
+    text = decode(raw, str(path), reading.encoding) if is_known or b"\0" not in raw else ""
     is_plain = reading[1:4] == AS_FOUND[1:4] and not is_paragraphs and kind not in _ONE_FORMAT
     if is_plain and (named := text_format(text)) is not None:
         log.info("%s: read as %s", path, named[0])
         return named[1](text, str(path), reading)
     if not is_known:
-        allowed = f"(allowed: {', '.join((*PARSERS, PARQUET, *SPREADSHEETS))}, each also with .gz)"
+        allowed = f"(allowed: {', '.join((*PARSERS, PARQUET, *SPREADSHEETS))}, each also with .gz); rename a text file"
         raise source_error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
     return (parse_paragraphs if is_paragraphs else PARSERS[kind])(text, str(path), reading)
 
@@ -256,7 +251,8 @@ _ONE_FORMAT = (".csv", ".jsonl", ".json", ".ndjson", ".conllu")
 def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
     is_one, is_several = (path / "state.json").is_file(), (path / "dataset_dict.json").is_file()
     if not is_one and not is_several:
-        problem = " is a folder that was not saved by `datasets` (save_to_disk); name a file in it"
+        problem = " is a folder that was not saved by `datasets` (save_to_disk); name a file in it that has a row for "
+        problem += "each text"
         raise source_error(path, problem, code="data.format")
     datasets = require("datasets", extra="hub")
     try:

@@ -17,7 +17,7 @@ from paratune.base.text import listing
 from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask, class_names
 from paratune.data.columns import IntArray, Samples, TableReader, values_with_names
-from paratune.data.formats import as_spans
+from paratune.data.json_tables import as_spans
 from paratune.data.labels import first_rows, ids_by_value, is_missing, unseen_error, whole_number
 from paratune.errors import DataError, coded
 
