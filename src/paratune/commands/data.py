@@ -32,7 +32,7 @@ def data(
     if not run_code:
         _load_no_torch()
     with stdout_for_results():
-        from paratune.data.columns import num_lacking
+        from paratune.data.columns import ALWAYS_DROPPED
         from paratune.data.describe import describe, render
         from paratune.reports.data import write_figures
 
@@ -41,7 +41,8 @@ def data(
     labelled = {name: split for name, split in splits.items() if name not in options.data.predict}
     description["not_imported"] = not_imported
     description["warnings"] += [text for text, _ in recipe.warnings(labelled) if text not in description["warnings"]]
-    num_unusable = sum(num_lacking(split.num_dropped) for split in splits.values())
+    dropped = [item for split in splits.values() for item in split.num_dropped.items()]
+    num_unusable = sum(count for key, count in dropped if key not in ALWAYS_DROPPED)
     num_unusable *= options.data.missing == "refuse"
     if num_unusable:
         description["warnings"].append(

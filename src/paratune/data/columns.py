@@ -38,6 +38,7 @@ IntArray = npt.NDArray[np.int64]
 HELD_OUT = "pseudo_of_held_out_group"
 NO_MASK = "mask"
 DUPLICATE = "duplicate"
+ALWAYS_DROPPED = (HELD_OUT, NO_MASK, DUPLICATE)
 """Keys of `Samples.num_dropped` for rows that are dropped whatever the value of `data.missing`."""
 LabelArray = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
@@ -89,7 +90,7 @@ class Samples:
     tags: list[IntArray] | None = None
     """Tag ids of the words of each text; None in other tasks, and where labels were not read."""
     negatives: list[str] | None = None
-    """Texts that are not related to the first ones, for triplets of sentence embeddings; None in other tasks."""
+    """Texts that are not related to the first ones, for triplets of sentence embeddings."""
     choices: list[tuple[str, ...]] | None = None
     """Choices of each text, at least two; None in other tasks."""
     clusters: IntArray | None = None
@@ -143,24 +144,17 @@ class TableReader:
         Raises:
             DataError: A column is absent or occurs twice, or the file has no header.
         """
-        keys = ["text", "text_pair", "negative", "choices", "id"]
-        keys += ["label", "answer_start"] if self.require_labels else []
+        keys = ["text", "text_pair", "negative", "choices", "id", *["label", "answer_start"] * self.require_labels]
         wanted = [(f"data.columns.{key}", name) for key in keys for name in named_columns(getattr(self.columns, key))]
         wanted += [] if self.group_by is None else [("data.split.group_by", self.group_by)]
         object.__setattr__(self, "table", with_paths(self.table, [name for _, name in wanted]))
         has = self.table.column_names
-        absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
-        if absent:
-            is_row = "; if line 1 is a row, set data.header: false and name columns by number: {text: 1}"
-            raise DataError(
-                f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})"
-                + (is_row if FIRST_LINE in (self.table.schema.metadata or {}) else ""),
-                code="data.column_missing",
-                source=self.source,
-            )
-        counts = Counter(has)
-        repeated = sorted({name for _, name in wanted if counts[name] > 1})
-        if repeated:
+        if absent := [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]:
+            message = f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})"
+            if FIRST_LINE in (self.table.schema.metadata or {}):
+                message += "; if line 1 is a row, set data.header: false and name columns by number: {text: 1}"
+            raise DataError(message, code="data.column_missing", source=self.source)
+        if repeated := sorted({name for _, name in wanted if has.count(name) > 1}):
             message = f"{self.source}: column {', '.join(repeated)} occurs more than once; rename one"
             raise DataError(message, code="data.column_twice", source=self.source, repeated=repeated)
         label = self.columns.label
@@ -171,10 +165,7 @@ class TableReader:
         """Return the texts of an option of `data.columns`, of several columns joined; None where it names none.
 
         A text is None where it is missing: null, empty or white space; a text of joined columns, when one of them is.
-
-        Args:
-            key: text, text_pair or negative.
-            refuse_numbers: Whether a column of numbers is an error; `require_labels` where it is None.
+        `refuse_numbers`, an error for a column of numbers, is `require_labels` where it is None.
 
         Raises:
             DataError: A column has no texts, or the option is an empty list.
@@ -195,11 +186,7 @@ class TableReader:
         ]
 
     def column_texts(self, name: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
-        """Return the texts of a column; None where a value is missing.
-
-        Raises:
-            DataError: The column has no texts or, with `refuse_numbers`, only numbers.
-        """
+        """Return the texts of a column; None where a value is missing. Errors as in `texts`."""
         column = self.table.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -225,11 +212,7 @@ class TableReader:
         return DataError(f"{place} {content}", code=code, source=self.source, name=name, key=key, **facts)
 
     def lists(self, name: str, key: str, *, advice: str) -> list[list[Any]]:
-        """Return the values of a column of lists of texts; an empty list for null.
-
-        Raises:
-            DataError: The column has other types, with this advice.
-        """
+        """Return the values of a column of lists of texts, an empty list for null; else an error with `advice`."""
         lists = lists_of_texts(self.table, name)
         if lists is None:
             content = f"contains {self.table.column(name).type}; {advice}"
@@ -272,9 +255,7 @@ class TableReader:
     ) -> tuple[list[int], dict[str, int]]:
         """Return the complete rows, and the number of other rows by the first value that is missing.
 
-        Args:
-            lacks: By option of `data.columns`: whether each row lacks the value.
-            rule: What is wrong with the other rows, for messages.
+        `lacks` has, by option of `data.columns`, whether each row lacks the value; `rule` is what is wrong with it.
 
         Raises:
             DataError: A value is missing (`refuse`), or no row is left.
@@ -293,34 +274,22 @@ class TableReader:
         )
 
     def samples(
-        self,
-        texts: Sequence[str | None],
-        text_pairs: Sequence[str | None] | None,
-        rows: Sequence[int],
-        num_dropped: dict[str, int],
+        self, texts: Sequence[Any], text_pairs: Sequence[Any] | None, rows: Sequence[int], num_dropped: dict[str, int]
     ) -> Samples:
         """Return the samples of `rows` with ids and groups, without labels; no text of these rows is None."""
-        id_column = self.columns.id
-        ids = None if id_column is None else column_strings(self.table, id_column)
-        every = Samples(
-            texts=texts,  # type: ignore[arg-type]  # `take` leaves the rows out in which a text is None
-            text_pairs=text_pairs,  # type: ignore[arg-type]
-            labels=None,
-            ids=ids,
-            rows=np.arange(self.table.num_rows, dtype=np.int64),
-            groups=self._groups(),
-            num_dropped={},
-        )
+        ids = None if self.columns.id is None else column_strings(self.table, self.columns.id)
+        numbers = np.arange(self.table.num_rows, dtype=np.int64)
+        every = Samples(list(texts), text_pairs and list(text_pairs), None, ids, numbers, self._groups(), {})
         return every.take(np.asarray(rows, dtype=np.int64), num_dropped=num_dropped)
 
     def _groups(self) -> list[str] | None:
         if self.group_by is None:
             return None
         values = self.table.column(self.group_by).to_pylist()
-        absent = [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]
-        if absent:
-            count = f"{len(absent)} of {len(values)} rows: {first_rows(absent)}"
-            content = f"is empty in {count}; fill in a group for each row"
+        if absent := [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]:
+            content = (
+                f"is empty in {len(absent)} of {len(values)} rows: {first_rows(absent)}; fill in a group for each row"
+            )
             raise self._wrong_column(self.group_by, "data.split.group_by", content, code="data.value_missing")
         return [str(value) for value in values]
 
@@ -335,13 +304,10 @@ def usable_rows(
     rule: str,
     code: str,
 ) -> tuple[list[int], dict[str, int]]:
-    """Return the indices of rows without a problem, and the number of other rows by problem.
+    """Return the indices of rows without a problem (None), and the number of other rows by problem.
 
-    `problems` has the problem of each row, None where it can be used, and `rows` its number in the file. `describe`
-    makes a text of a problem and the rows that have it; `rule` and `code` are the heading and the code of the error.
-
-    Raises:
-        DataError: A row has a problem (`refuse`), or no row is left.
+    `rows` has the number of each row in the file. `describe` makes a text of a problem and the rows that have it;
+    `rule` and `code` are the heading and the code of the error, where a row has a problem (`refuse`) or none is left.
     """
     by_problem: dict[str, list[int]] = {}
     for problem, row in zip(problems, rows, strict=True):
@@ -397,10 +363,9 @@ def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
     """Return the values of a column of lists of texts, an empty list for null; None where it has other types."""
     kind = table.column(name).type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    has_texts = is_list and any(is_text(kind.value_type) for is_text in _TEXT_TYPES)
-    if not (has_texts or pa.types.is_null(kind)):
-        return None
-    return [value or [] for value in table.column(name).to_pylist()]
+    if pa.types.is_null(kind) or (is_list and any(is_text(kind.value_type) for is_text in _TEXT_TYPES)):
+        return [value or [] for value in table.column(name).to_pylist()]
+    return None
 
 
 def with_paths(table: pa.Table, names: Iterable[str]) -> pa.Table:
@@ -461,11 +426,6 @@ def values_with_names(table: pa.Table, name: str, known: Iterable[object] | None
         return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
     return [named(value) for value in values]
-
-
-def num_lacking(num_dropped: Mapping[str, int]) -> int:
-    """Return the number of dropped rows that are an error with `data.missing: refuse`."""
-    return sum(count for key, count in num_dropped.items() if key not in (HELD_OUT, NO_MASK, DUPLICATE))
 
 
 def dropped_text(num_dropped: Mapping[str, int]) -> str:

@@ -53,12 +53,7 @@ _TABLE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def describe(splits: Mapping[str, Split], task: Task, data: Data, tokenizer: Any, *, max_length: int) -> dict[str, Any]:
-    """Return the description of splits with tokens that `paratune data` prints, as plain JSON values.
-
-    Returns:
-        `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, `examples` of the first split, and
-        `warnings` as sentences.
-    """
+    """Return the description of splits with tokens that `paratune data` prints, as plain JSON values."""
     shared = overlaps({name: split.samples for name, split in splits.items()})
     num_choices = max(int(split.store.num_sequences.max()) for split in splits.values())
     described = {name: _describe_split(split, task, num_choices) for name, split in splits.items()}

@@ -148,29 +148,22 @@ def make_windows(
             ]
         return out
 
-    return tokenize_with(
-        encode_part,
-        samples,
-        options,
-        source=source,
-        token_values={"word_start": "|u1"} if whole_words else None,
-        row_values={"num_maskable": "<i4", "document": "<i8"},
-        windows=windows,
-        whole_words=whole_words,
+    kinds = {"num_maskable": "<i4", "document": "<i8"}
+    of_tokens, settings = (
+        ({"word_start": "|u1"} if whole_words else None),
+        {"windows": windows, "whole_words": whole_words},
     )
+    return tokenize_with(
+        encode_part, samples, options, source=source, token_values=of_tokens, row_values=kinds, **settings
+    )  # fmt: skip
 
 
 def _document_tokens(
     samples: Samples, part: slice, options: TokenizeOptions, source: str, whole_words: bool
 ) -> list[Document]:
     """Return the documents of a chunk; without `whole_words`, no token begins a word."""
-    encoded = options.tokenizer(
-        samples.texts[part],
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )
+    limits = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    encoded = options.tokenizer(samples.texts[part], verbose=False, **limits)
     documents = [np.asarray(ids, dtype=np.int64) for ids in encoded["input_ids"]]
     require_tokens(list(map(len, documents)), samples.rows[part], source)
     if not whole_words:

@@ -114,26 +114,17 @@ def text_hashes(samples: Samples) -> npt.NDArray[np.uint64]:
 
 
 def write_text_hashes(path: Path, samples: Samples) -> None:
-    """Write the hashes of the texts that a model was trained on, 8 bytes each; no text can be read from them.
-
-    Raises:
-        DataError: The file cannot be written.
-    """
+    """Write the hashes of the texts that a model was trained on, 8 bytes each; no text can be read from them."""
     write_table(path, pa.table({"hash": np.unique(text_hashes(samples))}))
 
 
 def read_text_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
-    """Return the hashes of `write_text_hashes`, (N,); None without such a file.
-
-    Raises:
-        CheckpointError: The file is damaged.
-    """
+    """Return the hashes of `write_text_hashes`, (N,); None without such a file."""
     if not path.is_file():
         return None
     try:
         hashes: npt.NDArray[np.uint64] = pq.read_table(path).column("hash").to_numpy()
     except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged: {error}; delete it to continue without it", code="run.damaged", path=path
-        ) from error
+        message = f"{path} is damaged: {error}; delete it to continue without it"
+        raise CheckpointError(message, code="run.damaged", path=path) from error
     return hashes

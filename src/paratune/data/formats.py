@@ -36,12 +36,6 @@ def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
     Columns are separated by tabs where a line has one, else by spaces. Lines `-DOCSTART-` are left out, and comments
     before a sentence: `# key = value`, and lines that begin with # and have another number of columns than the words
     (`#<tab>URL` in GermEval, `# id ...` in MultiCoNER). A file with one column has words without tags, for prediction.
-
-    Returns:
-        `tokens` and `tags`, lists of texts; a row for each sentence.
-
-    Raises:
-        DataError: Lines have different numbers of columns, or the first column numbers the words.
     """
     width = None
     sentences: list[list[list[str]]] = []
@@ -107,10 +101,7 @@ def _refuse_numbers_of_words(sentences: list[list[list[str]]], source: str) -> N
 
 
 def parse_conllu(text: str, source: str, reading: FileReading) -> pa.Table:
-    """Parse CoNLL-U, the format of Universal Dependencies, to words and their universal parts of speech (UPOS).
-
-    Source: https://universaldependencies.org/format.html
-    """
+    """Parse CoNLL-U, the format of Universal Dependencies, to words and their universal parts of speech (UPOS)."""
     return _numbered(text, source, {TOKENS: 1, TAGS: 3}, _NUM_COLUMNS, _NUM_COLUMNS)
 
 
@@ -118,10 +109,7 @@ def _numbered(text: str, source: str, places: dict[str, int], least: int, most: 
     """Return the columns at `places` of sentences whose words have a number or a document before them.
 
     Lines that begin with # are comments. Lines of several words in one (1-2) and of words that are not in the text
-    (1.1) are left out.
-
-    Raises:
-        DataError: A line has another number of columns than `least` to `most`.
+    (1.1) are left out. A line with another number of columns than `least` to `most` is an error.
     """
     columns: dict[str, list[list[str]]] = {name: [] for name in places}
     for lines in _sentences(text):

@@ -36,11 +36,9 @@ _SQUAD = pa.schema(
 def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Parse one JSON object per line, one list of objects, or SQuAD's layout; missing keys of an object become null.
 
-    The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`.
-
-    Returns:
-        The columns. A column with values of several types has strings; where it has objects or lists, the metadata
-        `NESTED_AT` of its field is the first row with one.
+    The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`. A column with
+    values of several types has strings; where it has objects or lists, the metadata `NESTED_AT` of its field is the
+    first row with one.
 
     Raises:
         DataError: A line is not a JSON object, an object has a key twice, or a part of SQuAD's layout is absent.
@@ -116,9 +114,7 @@ def _is_of_columns(value: dict[str, Any]) -> bool:
 def is_squad(value: Any) -> bool:
     """Return whether a JSON value has SQuAD's layout: an object whose `data` is a list of articles with paragraphs."""
     articles = value.get("data") if isinstance(value, dict) else None
-    return isinstance(articles, list) and any(
-        isinstance(article, dict) and "paragraphs" in article for article in articles
-    )
+    return isinstance(articles, list) and any("paragraphs" in item for item in articles if isinstance(item, dict))
 
 
 def is_squad_table(table: pa.Table) -> bool:
@@ -127,11 +123,7 @@ def is_squad_table(table: pa.Table) -> bool:
 
 
 def squad_table(value: Any, source: str) -> pa.Table:
-    """Return id, title, context, question, answers and is_impossible of each question, null where they are absent.
-
-    Raises:
-        DataError: A required part is absent, or a part has another type.
-    """
+    """Return id, title, context, question, answers and is_impossible of each question, null where they are absent."""
     rows = list(_questions(value["data"], source))
     if not rows:
         raise DataError(f"{source} has SQuAD's layout, but no question", code="data.empty", source=source)
@@ -235,8 +227,7 @@ def column_of(values: list[Any], where: str) -> pa.Array:
             return pa.array(values)
         except (pa.ArrowException, OverflowError):
             texts = [
-                item if item is None or isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-                for item in values
+                None if x is None else x if isinstance(x, str) else json.dumps(x, ensure_ascii=False) for x in values
             ]
             return pa.array(texts, type=pa.string())
     except UnicodeEncodeError as error:

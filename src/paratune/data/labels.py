@@ -56,10 +56,8 @@ def class_counts(labels: npt.NDArray[Any], names: Sequence[str]) -> dict[str, in
 def balanced_weights(labels: npt.NDArray[Any], names: Sequence[str], source: str) -> list[float]:
     """Return the weight of each class with which all classes have the same sum of weights: N / (C * rows of the class).
 
-    `labels` are (N,) class ids; `source` is their file, for messages.
-
     Raises:
-        DataError: A class has no row, so that its weight would be infinite.
+        DataError: A class has no row in `source`, so that its weight would be infinite.
 
     Source: sklearn.utils.class_weight.compute_class_weight; King and Zeng, Political Analysis 9(2), 2001.
     """
@@ -110,8 +108,7 @@ def _check_similarities(numbers: npt.NDArray[np.float32], rows: Sequence[int], t
 def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:
     """Return (num_rows, C): 1 where a row has the class; arguments and errors as in `class_ids`.
 
-    A value is a list of labels, or a text of labels separated by `task.separator`; spaces around each label are
-    removed. A row with an empty list or a blank text has no class.
+    A value is a list of labels, or a text of labels separated by `task.separator`, with spaces around them or none.
     """
     lengths = {len(value) if isinstance(value, list) else -1 for value in values}
     flags = {str(item) for value in values if isinstance(value, list) for item in value}
@@ -137,35 +134,24 @@ def _members(value: Any, separator: str) -> list[Any]:
 
 
 def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where: str) -> npt.NDArray[np.int64]:
-    """Return the class id of each value.
+    """Return the class id of each value, none of which is missing; `rows` and `where` are for messages.
 
     A value matches a label of the task when both are the same text. Integers, and floats and texts with a zero fraction
     (1.0, "1.0"), are compared as the text of the integer. "001" is not 1. Booleans are "true" and "false".
-
-    Args:
-        values: Without missing values.
-        rows: Row of each value, for messages.
-        task: Gives the labels, in the order of the ids or with the name of each.
-        where: File and column, for messages.
 
     Raises:
         DataError: Values are not labels of the task.
     """
     ids_by_label = ids_by_value(task, where)
-    cache: dict[Any, int | None] = {}
-    unseen: dict[Any, list[int]] = {}
-    class_ids = np.zeros(len(values), dtype=np.int64)
-    for index, value in enumerate(values):
-        key = value if isinstance(value, str | int | float) else str(value)
-        if key not in cache:
-            cache[key] = _lookup(key, ids_by_label)
-        class_id = cache[key]
-        if class_id is None:
-            unseen.setdefault(key, []).append(rows[index])
-        else:
-            class_ids[index] = class_id
-    if unseen:
+    keys = [value if isinstance(value, str | int | float) else str(value) for value in values]
+    cache = {key: _lookup(key, ids_by_label) for key in dict.fromkeys(keys)}
+    if None in cache.values():
+        unseen: dict[Any, list[int]] = {}
+        for key, row in zip(keys, rows, strict=True):
+            if cache[key] is None:
+                unseen.setdefault(key, []).append(row)
         raise unseen_error(unseen, ids_by_label, where)
+    class_ids = np.fromiter((cache[key] for key in keys), dtype=np.int64, count=len(keys))
     names = class_names(task)
     _warn_of_odd_labels({str(key): class_id for key, class_id in cache.items() if class_id is not None}, where)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
@@ -194,11 +180,7 @@ def _warn_of_odd_labels(ids: Mapping[str, int], where: str) -> None:
 
 
 def ids_by_value(task: ClassTask | TokenClassificationTask, where: str) -> dict[str, int]:
-    """Return the id of each value of `task.labels`, as text.
-
-    Raises:
-        DataError: Two values have the same text.
-    """
+    """Return the id of each value of `task.labels`, as text; a DataError where two values have the same text."""
     names = class_names(task)
     number_of = {name: number for number, name in enumerate(names)}
     ids: dict[str, int] = {}
@@ -208,14 +190,10 @@ def ids_by_value(task: ClassTask | TokenClassificationTask, where: str) -> dict[
             message = f"task.labels names {value!r} twice (as a number and as text); {where} cannot distinguish them"
             raise DataError(message, code="task.labels", key="task.labels", value=value, where=where)
         ids[str(value)] = number_of[name]
-    default = default_ids(names)  # not where a value is one of these ids, and may stand for another label
+    # Labels without names, as transformers calls them; not where a value is one of these ids, and may be another label.
+    has_no_names = all(name == f"LABEL_{number}" for number, name in enumerate(names))
+    default = {str(number): number for number in range(len(names))} if has_no_names else {}
     return ids | (default if ids.keys().isdisjoint(default) else {})
-
-
-def default_ids(names: Sequence[str]) -> dict[str, int]:
-    """Return the ids, as text, of labels without names: LABEL_0, LABEL_1, ..., as transformers calls them."""
-    is_default = all(name == f"LABEL_{number}" for number, name in enumerate(names))
-    return {str(number): number for number in range(len(names))} if is_default else {}
 
 
 def unseen_error(unseen: Mapping[Any, list[int]], ids: Mapping[str, int], where: str) -> DataError:
@@ -245,11 +223,7 @@ def _lookup(value: str | int | float, ids: dict[str, int]) -> int | None:
 
 
 def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArray[np.float32]:
-    """Return each value, a number or its text, as a float32; `rows` and `where` as in `class_ids`.
-
-    Raises:
-        DataError: A value is not a number, not finite, or too large for float32.
-    """
+    """Return each value, a number or its text, as a finite float32; arguments as in `class_ids`."""
     numbers = [as_number(value) for value in values]
     if wrong := [index for index, number in enumerate(numbers) if number is None]:
         example = values[wrong[0]]
@@ -301,10 +275,7 @@ def without_lists(values: list[Any]) -> list[Any]:
 
 
 def with_points(values: Sequence[Any], separator: str | None) -> list[Any]:
-    """Return numbers with a decimal comma, of a table separated by semicolons, with a point; other columns as they are.
-
-    A German or Portuguese spreadsheet writes `7,5` and `1.234,5`.
-    """
+    """Return numbers with a decimal comma, of a table separated by semicolons, with a point: `7,5`, `1.234,5`."""
     texts = [value.strip() for value in values if isinstance(value, str) and value.strip()]
     has_commas = separator == ";" and any("," in text for text in texts)
     if not has_commas or not all(_DECIMAL_COMMA.fullmatch(text) for text in texts):

@@ -121,11 +121,7 @@ def default_selector(data: Data, task: Task) -> Selector:
 
 
 def read_samples(source: str | list[str], data: Data, selector: Selector, *, group_by: str | None = None) -> Samples:
-    """Return the samples of one or several files; each must have all columns that the configuration names.
-
-    Raises:
-        DataError: A file or a column is wrong.
-    """
+    """Return the samples of one or several files; each must have all columns that the configuration names."""
     files = named_columns(source)
     parts = []
     for file in files:
@@ -144,11 +140,10 @@ def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
 
     A column `pseudo` with other values than true, false and null has another meaning, and marks no row.
     """
-    none = np.zeros(table.num_rows, dtype=np.bool_)
-    if table.column_names.count(PSEUDO) != 1:
-        return none
-    texts = ["" if value is None else str(value).lower() for value in table.column(PSEUDO).to_pylist()]
-    return np.array([text == "true" for text in texts]) if set(texts) <= {"true", "false", ""} else none
+    values = table.column(PSEUDO).to_pylist() if table.column_names.count(PSEUDO) == 1 else []
+    texts = ["" if value is None else str(value).lower() for value in values]
+    is_flag = bool(texts) and set(texts) <= {"true", "false", ""}
+    return np.array([text == "true" for text in texts]) if is_flag else np.zeros(table.num_rows, dtype=np.bool_)
 
 
 def refuse_pseudo(samples: Samples, option: str, source: str) -> None:
@@ -269,10 +264,8 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
         hash_texts(sha, samples.negatives)
     if samples.labels is not None:
         sha.update(np.ascontiguousarray(samples.labels).data)
-    if samples.answers is not None:
-        sha.update(json.dumps(samples.answers).encode())
-    if samples.choices is not None:
-        sha.update(json.dumps(samples.choices).encode())
+    for values in (samples.answers, samples.choices):
+        sha.update(b"" if values is None else json.dumps(values).encode())
     if samples.tags is not None:
         sha.update(json.dumps([samples.words, [tags.tolist() for tags in samples.tags]]).encode())
     return sha.hexdigest()

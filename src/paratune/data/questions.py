@@ -42,7 +42,6 @@ PROBLEMS: Final = {
 }
 """What a row may lack: its key in `Samples.num_dropped`, and its text in messages. A row counts for the first problem
 found."""
-_NUM_EXAMPLES = 3
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 
 TooLong = Callable[[Sequence[str]], Sequence[bool]]
@@ -56,12 +55,7 @@ def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers
 
     Gold answers are an object {text: [...], answer_start: [...]}, a list of objects {text, answer_start}, either of
     them as JSON in a text column, or a text with its position in the column `columns.answer_start`. A question without
-    answers is unanswerable.
-
-    Args:
-        reader: The table; its columns name questions, contexts and answers.
-        too_long: Returns which questions do not fit into a window.
-        may_lack_answers: False where every question must have an answer.
+    answers is unanswerable, which is a problem where `may_lack_answers` is false.
 
     Returns:
         Questions as `texts`, contexts as `text_pairs`, and `answers`.
@@ -71,18 +65,11 @@ def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers
     """
     table, columns = reader.table, reader.columns
     assert isinstance(columns.text_pair, str), "positions of answers are in one text"
-    questions, contexts = reader.texts("text"), reader.texts("text_pair")
-    assert questions is not None
-    assert contexts is not None
+    questions, contexts = reader.texts("text") or [], reader.texts("text_pair") or []
     ids = None if columns.id is None else column_strings(table, columns.id)
     golds = _read_answers(table, columns) if reader.require_labels else [None] * len(questions)
     flags = _impossible_flags(table, reader.source) if reader.require_labels else [None] * len(questions)
-    present = [row for row, question in enumerate(questions) if question is not None]
-    long = {
-        row
-        for row, is_long in zip(present, too_long([questions[row] or "" for row in present]), strict=True)
-        if is_long
-    }
+    long = too_long([question or "" for question in questions])
     problems: list[str | None] = []
     examples: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -94,28 +81,23 @@ def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers
             problem, example = _answer_problem(golds[row], context, flags[row], may_lack_answers)
             if problem is None and ids is not None and (ids[row] in seen or not ids[row].strip()):
                 problem, example = ("unique id", repr(ids[row])) if ids[row].strip() else ("id", "")
-        if problem is None and row in long:
+        if problem is None and long[row]:
             problem, example = "room for the context", f"{(question or '')[:60]!r}..."
         if problem is not None and example:
             examples.setdefault(problem, []).append(f"row {row}: {example}")
         elif problem is None and ids is not None:
             seen.add(ids[row])
         problems.append(problem)
-    rows, num_dropped = _usable(problems, range(len(problems)), examples, reader.missing, reader.source)
+    rows, num_dropped = _usable(problems, [*range(len(problems))], examples, reader.missing, reader.source)
     samples = reader.samples(questions, contexts, rows, num_dropped)
-    if not reader.require_labels:
-        return samples
-    usable = [golds[row] for row in rows]
-    return replace(samples, answers=[gold if isinstance(gold, tuple) else () for gold in usable])
+    answers = [gold if isinstance(gold := golds[row], tuple) else () for row in rows]
+    return replace(samples, answers=answers) if reader.require_labels else samples
 
 
 def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Samples:
-    """Return the questions that have an answer, with the others counted as dropped.
+    """Return the questions that have an answer, with the others counted as dropped, or an error (`refuse`).
 
     For a test set: it is read before train and validation decide whether questions may lack an answer.
-
-    Raises:
-        DataError: A question has no answer (`refuse`), or no question is left.
     """
     problems = [None if gold else "an answer" for gold in samples.answers or ()]
     return _dropped(samples, problems, {}, missing, source)
@@ -124,10 +106,7 @@ def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Sampl
 def drop_misplaced(samples: Samples, missing: Missing, *, source: str) -> Samples:
     """Return the questions of a training set whose first answer is at its position, or that have no answer.
 
-    Training learns the position of the first answer. Positions of other answers are not used: scores use texts.
-
-    Raises:
-        DataError: A first answer is misplaced (`refuse`), or no question is left.
+    Training learns the position of the first answer; other positions are not used. Errors as in `drop_unanswered`.
     """
     assert samples.answers is not None
     assert samples.text_pairs is not None
@@ -161,7 +140,7 @@ def _usable(
     """Return the indices of usable questions, and the number of other questions by problem; see `usable_rows`."""
 
     def describe(problem: str, of_problem: list[int]) -> str:
-        shown = "; ".join(examples.get(problem, [])[:_NUM_EXAMPLES])
+        shown = "; ".join(examples.get(problem, [])[:3])
         return f"{len(of_problem)} with {PROBLEMS[problem]}, {first_rows(of_problem)}{f' ({shown})' if shown else ''}"
 
     num_unusable = sum(problem is not None for problem in problems)
@@ -188,11 +167,7 @@ def place_answers(samples: Samples, *, source: str) -> Samples:
     log.warning(
         "%s: the first answer of %d of %d questions is not at its position: %s; scores use the texts of answers, the "
         "loss uses the nearest place of the text (%d are not in their context and count as unanswerable in the loss)",
-        source,
-        len(misplaced),
-        len(samples),
-        first_rows(samples.rows[misplaced].tolist()),
-        num_absent,
+        *(source, len(misplaced), len(samples), first_rows(samples.rows[misplaced].tolist()), num_absent),
         extra=coded("data.answer_misplaced", source=source, count=len(misplaced)),
     )
     return replace(samples, answers=answers)
@@ -294,10 +269,8 @@ def _impossible_flags(table: pa.Table, source: str) -> list[bool | None]:
     values = table.column(IS_IMPOSSIBLE).to_pylist()
     texts = [None if value is None else str(value).lower() for value in values]
     if odd := [text for text in texts if text is not None and text not in _FLAGS]:
-        raise DataError(
+        message = (
             f"{source}, column {IS_IMPOSSIBLE} contains {odd[0][:40]!r}; expected true or false: it marks questions "
-            "without an answer",
-            code="data.question_unusable",
-            source=source,
         )
+        raise DataError(f"{message}without an answer", code="data.question_unusable", source=source)
     return [None if text is None else _FLAGS[text] for text in texts]

@@ -55,23 +55,15 @@ def source_error(source: object, problem: str, *, code: str, **facts: Any) -> Da
 
 
 def read_table(source: str, reading: FileReading = AS_FOUND) -> pa.Table:
-    """Return a whole table.
+    """Return a table with at least one row; columns of CSV and TSV are strings, with "" for empty fields.
 
-    Args:
-        source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, .txt, .conll, .conllu, each also .gz;
-            `file.txt#paragraphs` where documents are separated by blank lines), a folder saved by `datasets`
-            (`folder#split` where it has several splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with `@SPLIT`
-            where there are several; or `code:package.module:function`, the user's own data set.
-        reading: Encoding and layout of text files, and the revision of a data set of the hub.
-
-    Returns:
-        The table with at least one row; columns have the types of the source. Columns of CSV and TSV are strings, with
-        "" for empty fields.
+    `source` is a file, a folder saved by `datasets`, `demo:NAME`, `hub:NAME` or `code:package.module:function`, as in
+    `data.train`.
 
     Raises:
         ConfigError: Own code cannot be imported, or raises an error.
         DataError: The source is absent, empty, damaged, or of an unknown kind.
-        MissingDependency: The source needs `datasets`, which is not installed.
+        MissingDependency: The source needs a package that is not installed.
     """
     if source.startswith("<") and source.endswith(">"):
         message = f"data: {source} is a placeholder; replace it with the name of a file"
@@ -80,24 +72,18 @@ def read_table(source: str, reading: FileReading = AS_FOUND) -> pa.Table:
         table = _read_hub(source, reading.hub_revision)
     elif source.startswith("demo:"):
         table = _read_demo(source)
-    elif source.startswith(CODE):
-        table = read_own_rows(source)
     else:
-        table = _read_path(source, reading)
+        table = read_own_rows(source) if source.startswith(CODE) else _read_path(source, reading)
     if table.num_rows == 0:
-        raise source_error(
-            source, f" has no rows (columns: {listing(table.column_names) or 'none'})", code="data.empty"
-        )
+        columns = listing(table.column_names) or "none"
+        raise source_error(source, f" has no rows (columns: {columns})", code="data.empty")
     return table
 
 
 def iterate_texts(sources: Sequence[str], column: str) -> Iterator[str]:
     """Yield the texts of a column of files (as for `read_table`), in order, without rows that have no text.
 
-    For code that reads each text once: Parquet files are read in parts, other files whole.
-
-    Raises:
-        DataError: A file is absent or damaged, or the column is absent or does not contain text.
+    For code that reads each text once: Parquet files are read in parts, other files whole. Errors as in `read_table`.
     """
     for source in sources:
         for table in _tables(source):
@@ -340,11 +326,6 @@ def read_own_rows(source: str) -> pa.Table:
 
     The function is called once, with the arguments as texts. It returns an Arrow table, an object with a length and
     items such as a torch Dataset, or another iterable that ends. Rows are mappings of columns to values.
-
-    Raises:
-        ConfigError: The function cannot be imported or called.
-        DataError: The arguments cannot be read; or it returns something else, or the number of rows differs from the
-            length.
     """
     name, _, query = source.removeprefix(CODE).partition("?")
     rows = call_own_code(OwnCode.model_construct(function=name, options=_arguments(query, source)), source)
@@ -356,9 +337,8 @@ def read_own_rows(source: str) -> pa.Table:
     except (ConfigError, DataError):
         raise
     except OWN_ERRORS as error:  # a user's data set may raise anything
-        raise source_error(
-            source, f": reading its rows raised {described_error(error)}", code="data.own_rows"
-        ) from error
+        problem = f": reading its rows raised {described_error(error)}"
+        raise source_error(source, problem, code="data.own_rows") from error
     for number, row in enumerate(read):
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
             problem = f": row {number} is of type {type(row).__name__}; a row is a mapping of column names to values"

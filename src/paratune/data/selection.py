@@ -28,7 +28,6 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 LabelFormat = Literal["index", "number", "letter", "name", "text"]
 _FORMATS: Final[tuple[LabelFormat, ...]] = get_args(LabelFormat)
-_MIN_CHOICES: Final = 2
 _WORDS_NEEDED = (
     'lists of texts are needed, as in JSON lines {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}, or a file in '
     "CoNLL format (*.conll)"
@@ -40,11 +39,7 @@ _CHOICES_NEEDED = (
 
 
 def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
-    """Return the sentences of a table: lists of words, and of tags where labels are read.
-
-    Args:
-        reader: The table; `columns.text` is the column of words, `columns.label` that of tags.
-        task: Gives the tags.
+    """Return the sentences of a table: lists of words of `columns.text`, and of tags where labels are read.
 
     Raises:
         DataError: A column has no lists, a sentence has no words or not a tag for each word (`refuse`), or a tag is
@@ -155,8 +150,7 @@ def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Sampl
         DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not one of the choices of
             its row, or no row is left.
     """
-    texts, pairs = reader.texts("text"), reader.texts("text_pair", refuse_numbers=False)
-    assert texts is not None
+    texts, pairs = reader.texts("text") or [], reader.texts("text_pair", refuse_numbers=False)
     choices, raw_labels = _read_choices(reader), reader.labels()
     lacks = {"text": [text is None for text in texts]}
     if pairs is not None:
@@ -192,7 +186,7 @@ def _read_choices(reader: TableReader) -> list[tuple[str, ...]]:
     read = []
     for values in rows:
         known = [value for value in values if value is not None and value.strip()]
-        is_complete = len(known) >= _MIN_CHOICES and known == list(values[: len(known)])
+        is_complete = len(known) > 1 and known == list(values[: len(known)])
         read.append(tuple(known) if is_complete else ())
     return read
 

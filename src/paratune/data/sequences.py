@@ -21,7 +21,6 @@ from paratune.data.tokenizers import cut_long_texts, num_tokens, pair_separator,
 from paratune.data.tokens import (
     Encoded,
     TokenizeOptions,
-    no_tokens_error,
     require_text_length,
     require_tokens,
     tokenize,
@@ -51,11 +50,8 @@ def num_texts(samples: Samples) -> int:
 def tokenize_texts(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
     """Return the tokens of texts, pairs or triplets, a sequence for each text; as `tokens.tokenize`."""
     columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
-    counts = np.full(len(samples), len(columns))
-    store = _tokenize_flat(
-        samples, [text for row in zip(*columns, strict=True) for text in row], None, counts, options, source
-    )
-    return store if len(columns) == 1 else store.grouped(counts)
+    texts = [text for row in zip(*columns, strict=True) for text in row]
+    return _tokenize_flat(samples, texts, None, np.full(len(samples), len(columns)), options, source)
 
 
 def tokenize_choices(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
@@ -68,16 +64,11 @@ def tokenize_choices(samples: Samples, options: TokenizeOptions, *, source: str 
     prefixes = samples.text_pairs or [""] * len(samples)
     second = [text + choice for text, choices in zip(prefixes, samples.choices, strict=True) for choice in choices]
     first = [text for text, choices in zip(samples.texts, samples.choices, strict=True) for _ in choices]
-    return _tokenize_flat(samples, first, second, counts, options, source).grouped(counts)
+    return _tokenize_flat(samples, first, second, counts, options, source)
 
 
 def _tokenize_flat(
-    samples: Samples,
-    texts: list[str],
-    pairs: list[str] | None,
-    counts: IntArray,
-    options: TokenizeOptions,
-    source: str,
+    samples: Samples, texts: list[str], pairs: list[str] | None, counts: IntArray, options: TokenizeOptions, source: str
 ) -> TokenStore:
     """Return the tokens of several texts, or pairs, for each sample; `counts` is (len(samples),), how many."""
     of_text = np.repeat(np.arange(len(samples)), counts)
@@ -87,7 +78,8 @@ def _tokenize_flat(
             options.progress(int(of_text[done - 1]) + 1, len(samples))
 
     flat = Samples(texts, pairs, labels=None, ids=None, rows=samples.rows[of_text], groups=None, num_dropped={})
-    return tokenize(flat, replace(options, progress=report), source=source)
+    store = tokenize(flat, replace(options, progress=report), source=source)
+    return store if len(flat) == len(samples) and pairs is None else store.grouped(counts)
 
 
 def text_numbers(store: TokenStore, count: int) -> IntArray:
@@ -203,16 +195,9 @@ def _cut(
     Of a pair, the second text is cut where `is_second`. Windows have `max_length` tokens, of which neighbours share
     `stride` tokens of the cut text.
     """
-    encoded = tokenizer(
-        texts,
-        pairs,
-        truncation="only_second" if is_second else "only_first",
-        max_length=max_length,
-        stride=stride,
-        return_overflowing_tokens=True,
-        return_attention_mask=False,
-        verbose=False,
-    )
+    truncation = "only_second" if is_second else "only_first"
+    limits = {"truncation": truncation, "max_length": max_length, "stride": stride, "return_overflowing_tokens": True}
+    encoded = tokenizer(texts, pairs, return_attention_mask=False, verbose=False, **limits)
     by_text: list[list[Any]] = [[] for _ in texts]
     for number, encoding in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
         by_text[int(number)].append(encoding)
@@ -245,13 +230,12 @@ def tokenize_text_windows(
         lengths = np.array(num_tokens(texts if is_second else pairs, tokenizer))
         too_long = np.flatnonzero(lengths + windows.stride > most)
         if len(too_long):
-            raise DataError(
+            message = (
                 f"{source}: in {len(too_long)} rows, the text that is not cut (data.truncation: {options.truncation}) "
                 f"leaves no tokens for the other one in windows of {options.max_length} tokens: "
-                f"{first_rows(samples.rows[too_long].tolist())}; set a larger data.max_length, or shorten these texts",
-                code="data.cannot_truncate",
-                source=source,
+                f"{first_rows(samples.rows[too_long].tolist())}; set a larger data.max_length, or shorten these texts"
             )
+            raise DataError(message, code="data.cannot_truncate", source=source)
 
     def encode_part(part: slice) -> Encoded:
         of_part = None if pairs is None else pairs[part]
@@ -284,19 +268,12 @@ class WindowLimits:
     """How the tokens of a window are divided between question, context and special tokens."""
 
     tokenizer: Any
-    max_length: int
-    num_special: int
-    stride: int
-    """Tokens of the context that neighbouring windows share."""
+    max_question: int
+    """Most tokens of a question and its mark, so that each window has at least one new token of the context."""
     end_token: int | None
     """Token for "no answer", added at the end where the tokenizer has no CLS token."""
-    mark: str = ""
+    mark: str
     """Text after the question where the tokenizer puts nothing between question and context; see `pair_separator`."""
-
-    @property
-    def max_question(self) -> int:
-        """Most tokens of a question and its mark, so that each window has at least one new token of the context."""
-        return self.max_length - self.num_special - self.stride - 1
 
     def are_too_long(self, questions: Sequence[str]) -> list[bool]:
         """Return for each question whether it is longer than `max_question`."""
@@ -318,16 +295,12 @@ def window_limits(options: TokenizeOptions, stride: int) -> WindowLimits:
     num_marks = sum(num_tokens([mark], tokenizer)) if mark else 0
     most = options.max_length - num_special - num_marks - 2
     if stride > most:
-        raise ConfigError(
+        message = (
             f"task.stride: {stride} and {num_special + num_marks} special tokens leave no tokens for a question in "
-            f"windows of {options.max_length} tokens (data.max_length); at most {most}, a third of the window is usual",
-            code="task.stride",
-            key="task.stride",
-            value=stride,
-            max_length=options.max_length,
-            most=most,
+            f"windows of {options.max_length} tokens (data.max_length); at most {most}, a third of the window is usual"
         )
-    return WindowLimits(tokenizer, options.max_length, num_special, stride, end_token, mark)
+        raise ConfigError(message, code="task.stride", key="task.stride", value=stride, most=most)
+    return WindowLimits(tokenizer, options.max_length - num_special - stride - 1, end_token, mark)
 
 
 def tokenize_windows(samples: Samples, options: TokenizeOptions, stride: int, *, source: str = "data") -> TokenStore:
@@ -344,35 +317,25 @@ def tokenize_windows(samples: Samples, options: TokenizeOptions, stride: int, *,
         contexts = all_contexts[part]
         # The mark is added to the question, not to the context, so that positions in contexts do not change.
         questions = [question + limits.mark for question in samples.texts[part]]
-        max_length = limits.max_length - (limits.end_token is not None)
+        max_length = options.max_length - (limits.end_token is not None)
         by_text = _cut(questions, contexts, options.tokenizer, is_second=True, max_length=max_length, stride=stride)
+        of_context = [min(encoding.sequence_ids.count(1) for encoding in encodings) for encodings in by_text]
+        require_tokens(of_context, samples.rows[part], source, what="the context of ")
         out = Encoded(token_values={CHAR_START: [], CHAR_END: []}, row_values={EXAMPLE: [], BOUNDS: []})
-        without = []
         for number, encodings in enumerate(by_text):
             white = _is_white(contexts[number])
             characters = token_characters(encodings, [questions[number], contexts[number]])
             for encoding, spans in zip(encodings, characters, strict=True):
-                if 1 in encoding.sequence_ids:  # a token of the context
-                    _add_window(out, encoding, spans, white, limits)
-                    out.row_values[EXAMPLE].append(part.start + number)
-                else:
-                    without.append(int(samples.rows[part.start + number]))
-        if without:
-            raise no_tokens_error(f"the context of {first_rows(without)}", source)
+                _add_window(out, encoding, spans, white, limits)
+                out.row_values[EXAMPLE].append(part.start + number)
         out.full_lengths = list(map(len, out.ids))
         return out
 
+    token_values, row_values = {CHAR_START: "<i4", CHAR_END: "<i4"}, {EXAMPLE: "<i4", BOUNDS: "<i4"}
+    settings: dict[str, Any] = {"windows": stride, "after_question": limits.mark, "characters": 2}
     return tokenize_with(
-        encode_part,
-        samples,
-        options,
-        source=source,
-        token_values={CHAR_START: "<i4", CHAR_END: "<i4"},
-        row_values={EXAMPLE: "<i4", BOUNDS: "<i4"},
-        windows=stride,
-        after_question=limits.mark,
-        characters=2,
-    )
+        encode_part, samples, options, source=source, token_values=token_values, row_values=row_values, **settings
+    )  # fmt: skip
 
 
 def _add_window(

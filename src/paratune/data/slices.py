@@ -47,11 +47,7 @@ def column_values(
 ) -> dict[str, Values]:
     """Return the values of columns by name, in the order of samples; without `label` and `length`.
 
-    Args:
-        samples: Their files are read again.
-        source: Name of the file, where all samples are from one.
-        names: Columns, `label` or `length`.
-        reading: How the files are read.
+    The files of the samples, or `source`, are read again.
 
     Raises:
         DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
@@ -59,9 +55,7 @@ def column_values(
     if LABEL in names and samples.labels is not None and samples.labels.ndim == 1:
         refuse_many(LABEL, samples.labels, source=source)
     names = [name for name in names if name not in BUILT_IN]
-    if not names:
-        return {}
-    values_by_name = _values(samples, source, names, reading)
+    values_by_name = _values(samples, source, names, reading) if names else {}
     for name, values in values_by_name.items():
         refuse_many(name, values, source=source)
     return values_by_name
@@ -97,11 +91,7 @@ def cluster_numbers(split: Split, column: str | None, reading: FileReading = AS_
 
 
 def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str) -> list[str]:
-    """Return the values of a column in some rows as texts; "(none)" for null, NaN and blank values.
-
-    Raises:
-        DataError: The column is absent.
-    """
+    """Return the values of a column in some rows as texts; "(none)" for null, NaN and blank values."""
     table = with_paths(table, [name])
     if name not in table.column_names:
         message = (
@@ -117,15 +107,12 @@ def refuse_many(name: str, values: Values, *, source: str) -> None:
     """Raise a DataError where a column has more than `MAX_SLICES` distinct values."""
     count = len(set(values.tolist()))
     if count > MAX_SLICES:
-        raise DataError(
+        message = (
             f"{source}: column {name} has {count:,} distinct values, and slices may have at most {MAX_SLICES}; add a "
-            "column with fewer values to the file (groups, ranges of numbers), or slice by another column",
-            code="data.slices_too_many",
-            source=source,
-            name=name,
-            num_values=count,
-            limit=MAX_SLICES,
+            "column with fewer values to the file (groups, ranges of numbers), or slice by another column"
         )
+        facts = {"source": source, "name": name, "num_values": count, "limit": MAX_SLICES}
+        raise DataError(message, code="data.slices_too_many", **facts)
 
 
 def _text(value: Any) -> str:

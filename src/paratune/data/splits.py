@@ -27,16 +27,7 @@ def split_rows(
     order, each goes to the part where it brings the sizes (stratified: the class counts) closest to the shares.
 
     With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold` or `GroupKFold`,
-    shuffled with the seed.
-
-    Args:
-        num_rows: Number of rows.
-        split: Shares, seed, and whether to stratify.
-        labels: (num_rows,), class ids; required to stratify.
-        groups: (num_rows,) names; required for `group_by`.
-
-    Returns:
-        Rows by part: train, and validation and test where they have a share.
+    shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and `groups` for `group_by`.
 
     Raises:
         DataError: A part would be empty, or the shares leave nothing to train on.
@@ -55,13 +46,10 @@ def split_rows(
     )
     parts = {name: np.flatnonzero(part_of == number).astype(np.int64) for number, name in enumerate(shares)}
     units = f"{num_rows} rows" + ("" if groups is None else f" in {len(set(groups))} groups")
-    for name, rows in parts.items():
-        if len(rows) == 0:
-            message = (
-                f"data.split: the {name} part of {units} would be empty (its share is {shares[name]:g}); "
-                "give it a larger share, or more data"
-            )
-            raise DataError(message, code="data.split_empty", key="data.split", name=name)
+    if empty := [name for name, rows in parts.items() if len(rows) == 0]:
+        of_part = f"the {empty[0]} part of {units} would be empty (its share is {shares[empty[0]]:g})"
+        message = f"data.split: {of_part}; give it a larger share, or more data"
+        raise DataError(message, code="data.split_empty", key="data.split", name=empty[0])
     return parts
 
 

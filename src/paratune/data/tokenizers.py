@@ -87,12 +87,9 @@ def preserve_state(tokenizer: Any) -> Iterator[None]:
 def require_fast(tokenizer: Any, task: str, *, returns: str = "the characters of tokens") -> None:
     """Raise a `ConfigError` where a tokenizer is slow, which does not return what the task needs."""
     if not tokenizer.is_fast:
-        raise ConfigError(
-            f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not return {returns}; {task} a fast "
-            "tokenizer (tokenizer.json): save it again with AutoTokenizer",
-            code="tokenizer.slow",
-            key="model",
-        )
+        problem = f"{type(tokenizer).__name__} is a slow tokenizer, which does not return {returns}"
+        message = f"model: {problem}; {task} a fast tokenizer (tokenizer.json): save it again with AutoTokenizer"
+        raise ConfigError(message, code="tokenizer.slow", key="model")
 
 
 def tokenizes_words(tokenizer: Any) -> bool:
@@ -147,15 +144,8 @@ def cut_long_texts(
 
     Truncation keeps the same tokens of what remains: each text has more tokens than it keeps, and the longer text of a
     pair remains the longer one, because `longest_first` gives it the odd token. Nothing is cut where `tokenizes_words`
-    is false.
-
-    Args:
-        texts: First texts, (N,).
-        pairs: Second texts, (N,), or None.
-        tokenizer: A tokenizer of `transformers`; it keeps the last tokens where its `truncation_side` is left.
-        num_first: Tokens that truncation keeps at most, at the side that it keeps.
-        num_last: Tokens at the end that are kept as well.
-        most_characters: Texts of more characters are cut; `LONG_TEXT` where it is None.
+    is false. Truncation keeps at most `num_first` tokens at the side that the tokenizer keeps, and `num_last` at the
+    end as well. Texts of more than `most_characters`, or `LONG_TEXT`, are cut.
     """
     most = LONG_TEXT if most_characters is None else most_characters
     columns = [list(texts), *([] if pairs is None else [list(pairs)])]

@@ -106,12 +106,7 @@ class Encoded:
 
 
 def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
-    """Return the tokens of all samples, from the cache or newly tokenized.
-
-    Args:
-        samples: Texts, or pairs of texts; at least one.
-        options: Tokenizer, limits, cache; `progress` counts samples.
-        source: Name of the samples in messages.
+    """Return the tokens of all samples, at least one, from the cache or newly tokenized; `source` is for messages.
 
     Raises:
         ConfigError: `options.max_length` leaves no room for text, or the tokenizer or `options.truncation` does not
@@ -140,16 +135,9 @@ def tokenize_with(
 ) -> TokenStore:
     """Return the sequences that a function makes of each chunk of samples, from the cache or newly tokenized.
 
-    Args:
-        encode_part: Called with consecutive slices of all samples, in order; it tokenizes them.
-        samples: Texts, or pairs of texts.
-        options: Tokenizer, limits, cache; `progress` counts samples.
-        source: Name of the samples in messages.
-        token_values: Dtypes of `Encoded.token_values` by name.
-        row_values: Dtypes of `Encoded.row_values` by name.
-        settings_of_task: Other values that the sequences depend on; part of the fingerprint.
-
-    Errors as in `tokenize`.
+    `encode_part` is called with consecutive slices of all samples, in order. `token_values` and `row_values` are the
+    dtypes of those of `Encoded`; `settings_of_task` are what the sequences also depend on, for the fingerprint. Errors
+    as in `tokenize`.
     """
 
     def write(writer: StoreWriter) -> None:
@@ -163,9 +151,8 @@ def tokenize_with(
         arrays = {name: np.asarray(rows[name], dtype=kind) for name, kind in (row_values or {}).items()}
         writer.finish(options.max_length, arrays)
 
-    fingerprint = token_fingerprint(samples, options, **settings_of_task)
-    store = cached_store(fingerprint, options, write, token_values)
-    require_known(store, options.tokenizer, source)
+    store = cached_store(token_fingerprint(samples, options, **settings_of_task), options, write, token_values)
+    _require_known(store, options.tokenizer, source)
     return store
 
 
@@ -174,12 +161,8 @@ def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[
     start = 0
     while start < len(samples):
         if options.stop():
-            raise Stopped(
-                f"stopped while tokenizing {source}, at sample {start} of {len(samples)}",
-                code="stopped.signal",
-                source=source,
-                start=start,
-            )
+            message = f"stopped while tokenizing {source}, at sample {start} of {len(samples)}"
+            raise Stopped(message, code="stopped.signal", source=source, start=start)
         end, num_characters = start, 0
         while end < min(start + CHUNK_SIZE, len(samples)) and num_characters < CHUNK_CHARACTERS:
             num_characters += len(samples.texts[end])
@@ -239,12 +222,8 @@ def cached_store(
     return open_store(folder)
 
 
-def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
-    """Check that most tokens are known; if not, the tokenizer is damaged, or made for another language.
-
-    Raises:
-        DataError: More than `MAX_UNKNOWN_SHARE` of at least `MIN_JUDGED_TOKENS` tokens are unknown.
-    """
+def _require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
+    """Raise a DataError for too many unknown tokens: the tokenizer is damaged, or made for another language."""
     share = store.share_unknown
     if share is not None and share > MAX_UNKNOWN_SHARE and store.num_tokens >= MIN_JUDGED_TOKENS:
         raise DataError(
@@ -268,26 +247,16 @@ def _open_cached(folder: Path, *, warns: bool = False) -> TokenStore | None:
     """Return the store of a folder, or None where it is missing or damaged; only who writes it again warns of that."""
     try:
         return open_store(folder)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        if warns:
-            _log.warning(
-                "cached tokens in %s are damaged (%s); tokenizing again",
-                folder,
-                error,
-                extra=coded("data.cache_damaged", folder=folder),
-            )
+    except (FileNotFoundError, ValueError) as error:
+        if warns and isinstance(error, ValueError):
+            extra = coded("data.cache_damaged", folder=folder)
+            _log.warning("cached tokens in %s are damaged (%s); tokenizing again", folder, error, extra=extra)
         return None
 
 
 @contextmanager
 def locked(path: Path, stop: Stop, waits: Callable[[], None]) -> Iterator[None]:
-    """Keep a file lock during the block; `waits` is called while another process has it.
-
-    Raises:
-        Stopped: `stop` returned true while another process had the lock.
-    """
+    """Keep a file lock during the block; `waits` is called while another process has it; `stop` ends this."""
     lock = filelock.FileLock(path)
     while True:
         try:
@@ -375,11 +344,7 @@ def encode(
 ) -> tuple[list[list[int]], list[list[int]] | None, list[int]]:
     """Return ids, type ids (None where the model takes none) and untruncated lengths of a chunk.
 
-    The first call gives the untruncated lengths; only samples that are too long are tokenized again. The length of a
-    very long text is a lower limit: see `cut_long_texts`.
-
-    Raises:
-        DataError: A sample has no tokens, or cannot be truncated by `options.truncation`.
+    Only samples that are too long are tokenized again. The length of a very long text is a lower limit.
     """
     texts = samples.texts[part]
     pairs = None if samples.text_pairs is None else samples.text_pairs[part]
@@ -446,14 +411,9 @@ def _head_tail_spans(options: TokenizeOptions) -> tuple[int, int]:
     return num_before + num_head, room - num_head + num_after
 
 
-def require_tokens(lengths: Sequence[int], rows: Any, source: str) -> None:
-    """Raise a `DataError` that names the rows, (N,), whose texts have no tokens."""
-    empty = np.flatnonzero(np.asarray(lengths) == 0)
-    if len(empty):
-        raise no_tokens_error(first_rows(rows[empty].tolist()), source)
-
-
-def no_tokens_error(texts: str, source: str) -> DataError:
-    """Return the error for texts without tokens, such as "rows 3, 8"."""
-    message = f"{source}: the tokenizer returns no tokens for {texts}; correct or remove such rows"
-    return DataError(message, code="data.no_tokens", source=source)
+def require_tokens(lengths: Sequence[int], rows: Any, source: str, *, what: str = "") -> None:
+    """Raise a `DataError` that names the rows, (N,), whose texts (`what`) have no tokens."""
+    if len(empty := np.flatnonzero(np.asarray(lengths) == 0)):
+        texts = f"{what}{first_rows(rows[empty].tolist())}"
+        message = f"{source}: the tokenizer returns no tokens for {texts}; correct or remove such rows"
+        raise DataError(message, code="data.no_tokens", source=source)
