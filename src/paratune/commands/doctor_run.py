@@ -23,7 +23,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.own_code import importable_parts
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Config, Data, data_sources, named_columns
+from paratune.config.sections import Config, data_sources, named_columns
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
@@ -39,8 +39,8 @@ from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.guess import guess_options
 from paratune.data.labels import class_counts
-from paratune.data.load import Selector, default_selector, load_samples, samples_fingerprint
-from paratune.data.questions import drop_misplaced, select_questions
+from paratune.data.load import load_samples, samples_fingerprint, select_samples
+from paratune.data.questions import drop_misplaced
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
 from paratune.data.tokenizers import cut_long_texts
@@ -152,7 +152,7 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None, setup: Q
     if findings or is_own or any(source.startswith("hub:") for _, source in sources):
         return DataFacts(findings=tuple(findings.values()), max_length=max_length, model_limit=model_limit)
     try:
-        parts = load_samples(_tolerant(config.data), config.task, _selector(config))
+        parts = load_samples(config.data.model_copy(update={"missing": "drop"}), config.task)
         if isinstance(config.task, QuestionAnsweringTask) and "train" in parts:
             source, samples = parts["train"]
             parts["train"] = source, drop_misplaced(samples, "drop", source=source)
@@ -194,7 +194,7 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
         yield _problem(setup, "data_file", key, error, line)
         return
     try:
-        TableReader(table, columns, "drop", source, require_labels=is_labelled)
+        table = TableReader(table, columns, "drop", source, require_labels=is_labelled).table
     except DataError as error:
         absent = re.search(r"data\.columns\.(\w+)", str(error))
         near = re.search(r"data\.columns\.(\w+) names [^;]*; did you mean (.+?)\?", str(error))
@@ -221,7 +221,7 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
         if is_class:
             select(TableReader(table, columns, "drop", source, require_labels=False), task)
         if is_labelled:
-            _selector(config)(table, source=source, group_by=None)
+            select_samples(TableReader(table, columns, "drop", source), task)
     except DataError as error:
         if (is_class and error.code in ("data.label_unseen", "task.labels")) or error.code.startswith("data.target_"):
             option = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
@@ -272,23 +272,6 @@ def _slice_findings(config: Config, parts: Mapping[str, tuple[str, Samples]], se
                     line = f"evaluate.slices: {one_line(shown)}"
                     yield _problem(setup, "data_column", "evaluate.slices", error, line)
                 seen.add(str(error))
-
-
-def _tolerant(data: Data) -> Data:
-    return data.model_copy(update={"missing": "drop"})
-
-
-def _selector(config: Config) -> Selector:
-    """Return the function that selects samples from a table, and counts rows with missing values."""
-    if not isinstance(config.task, QuestionAnsweringTask):
-        return default_selector(_tolerant(config.data), config.task)
-    may_lack_answers = config.task.unanswerable is not False
-
-    def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
-        reader = TableReader(table, config.data.columns, "drop", source, group_by)
-        return select_questions(reader, too_long=lambda texts: [False] * len(texts), may_lack_answers=may_lack_answers)
-
-    return selected
 
 
 def _label_line(table: pa.Table, config: Config) -> str:

@@ -19,8 +19,8 @@ from paratune.base.units import format_share
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.labels import first_rows
-from paratune.data.load import Split
-from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers, select_questions
+from paratune.data.load import Split, select_samples
+from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers
 from paratune.data.sequences import (
     CHAR_END,
     CHAR_START,
@@ -133,11 +133,8 @@ class QuestionAnsweringRecipe(TaskRecipe):
         """The last answers, which scores, details and files of a split all need."""
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
-        return select_questions(
-            TableReader(table, **how),
-            too_long=window_limits(options, self._task.stride).are_too_long,
-            may_lack_answers=self._task.unanswerable is not False,
-        )
+        too_long = window_limits(options, self._task.stride).are_too_long
+        return select_samples(TableReader(table, **how), self._task, too_long=too_long)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set `unanswerable` from the gold answers of train and validation, where the configuration does not set it.

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import TokenClassificationTask
-from paratune.data.columns import Samples, TableReader
+from paratune.data.columns import Samples
 from paratune.data.load import Split
-from paratune.data.selection import select_words
 from paratune.data.sequences import WORD, tags_by_word, tokenize_words
 from paratune.data.token_store import TokenStore
 from paratune.data.tokenizers import require_fast
@@ -39,9 +37,6 @@ class TokenClassificationRecipe(TaskRecipe):
 
     def check(self, options: TokenizeOptions) -> None:
         require_fast(options.tokenizer, "tags of words need")
-
-    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
-        return select_words(TableReader(table, **how), self._task)
 
     def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
         return tokenize_words(samples, options, source=source)
