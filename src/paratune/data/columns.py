@@ -279,7 +279,8 @@ class TableReader:
         """Return the samples of `rows` with ids and groups, without labels; no text of these rows is None."""
         ids = None if self.columns.id is None else column_strings(self.table, self.columns.id)
         numbers = np.arange(self.table.num_rows, dtype=np.int64)
-        every = Samples(list(texts), text_pairs and list(text_pairs), None, ids, numbers, self._groups(), {})
+        pairs = None if text_pairs is None else list(text_pairs)
+        every = Samples(list(texts), pairs, None, ids, numbers, self._groups(), {})
         return every.take(np.asarray(rows, dtype=np.int64), num_dropped=num_dropped)
 
     def _groups(self) -> list[str] | None:

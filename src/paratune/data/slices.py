@@ -111,7 +111,7 @@ def refuse_many(name: str, values: Values, *, source: str) -> None:
             f"{source}: column {name} has {count:,} distinct values, and slices may have at most {MAX_SLICES}; add a "
             "column with fewer values to the file (groups, ranges of numbers), or slice by another column"
         )
-        facts = {"source": source, "name": name, "num_values": count, "limit": MAX_SLICES}
+        facts: dict[str, Any] = {"source": source, "name": name, "num_values": count, "limit": MAX_SLICES}
         raise DataError(message, code="data.slices_too_many", **facts)
 
 
