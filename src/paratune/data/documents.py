@@ -113,10 +113,8 @@ def make_windows(
     tokens, special tokens included (FULL-SENTENCES, across documents, in the source); the last window has the rest.
     documents: one window for each document, truncated where it is longer.
 
-    Returns:
-        The windows. `row_values`: num_maskable (N,), tokens that are not special; document (N,), the sample in which
-        the window begins.
-        `token_values`, for whole words: word_start, 1 where a word begins, or the rest of a word that a cut divides.
+    `row_values` are num_maskable (N,), tokens that are not special, and document (N,), the sample in which the window
+    begins; `token_values`, for whole words: word_start, 1 where a word begins, or the rest of one that a cut divides.
 
     Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2.
     """
@@ -149,12 +147,9 @@ def make_windows(
         return out
 
     kinds = {"num_maskable": "<i4", "document": "<i8"}
-    of_tokens, settings = (
-        ({"word_start": "|u1"} if whole_words else None),
-        {"windows": windows, "whole_words": whole_words},
-    )
+    arrays: dict[str, Any] = {"token_values": {"word_start": "|u1"} if whole_words else None, "row_values": kinds}
     return tokenize_with(
-        encode_part, samples, options, source=source, token_values=of_tokens, row_values=kinds, **settings
+        encode_part, samples, options, source=source, **arrays, windows=windows, whole_words=whole_words
     )  # fmt: skip
 
 

@@ -133,7 +133,9 @@ def _members(value: Any, separator: str) -> list[Any]:
     return ["null" if item is None else item for item in value] if isinstance(value, list) else [value]
 
 
-def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where: str) -> npt.NDArray[np.int64]:
+def class_ids(
+    values: Sequence[Any], rows: Sequence[int], task: ClassTask | TokenClassificationTask, where: str
+) -> npt.NDArray[np.int64]:
     """Return the class id of each value, none of which is missing; `rows` and `where` are for messages.
 
     A value matches a label of the task when both are the same text. Integers, and floats and texts with a zero fraction
@@ -142,7 +144,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
     Raises:
         DataError: Values are not labels of the task.
     """
-    ids_by_label = ids_by_value(task, where)
+    ids_by_label = _ids_by_value(task, where)
     keys = [value if isinstance(value, str | int | float) else str(value) for value in values]
     cache = {key: _lookup(key, ids_by_label) for key in dict.fromkeys(keys)}
     if None in cache.values():
@@ -150,7 +152,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
         for key, row in zip(keys, rows, strict=True):
             if cache[key] is None:
                 unseen.setdefault(key, []).append(row)
-        raise unseen_error(unseen, ids_by_label, where)
+        raise _unseen_error(unseen, ids_by_label, where)
     class_ids = np.fromiter((cache[key] for key in keys), dtype=np.int64, count=len(keys))
     names = class_names(task)
     _warn_of_odd_labels({str(key): class_id for key, class_id in cache.items() if class_id is not None}, where)
@@ -179,7 +181,7 @@ def _warn_of_odd_labels(ids: Mapping[str, int], where: str) -> None:
             )
 
 
-def ids_by_value(task: ClassTask | TokenClassificationTask, where: str) -> dict[str, int]:
+def _ids_by_value(task: ClassTask | TokenClassificationTask, where: str) -> dict[str, int]:
     """Return the id of each value of `task.labels`, as text; a DataError where two values have the same text."""
     names = class_names(task)
     number_of = {name: number for number, name in enumerate(names)}
@@ -196,11 +198,12 @@ def ids_by_value(task: ClassTask | TokenClassificationTask, where: str) -> dict[
     return ids | (default if ids.keys().isdisjoint(default) else {})
 
 
-def unseen_error(unseen: Mapping[Any, list[int]], ids: Mapping[str, int], where: str) -> DataError:
+def _unseen_error(unseen: Mapping[Any, list[int]], ids: Mapping[str, int], where: str) -> DataError:
     """Return the error of labels that the task does not have; `unseen` has the rows of each value."""
     most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
     listed = "; ".join(
-        f"{repr(value)[:60]}{did_you_mean(str(value)[:200], ids)}: {first_rows(rows, 3)}" for value, rows in most
+        f"{repr(value)[:60]}{did_you_mean(str(value)[:200], ids)}: {first_rows([*dict.fromkeys(rows)], 3)}"
+        for value, rows in most
     )
     listed += f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
     num_labels = sum(map(len, unseen.values()))

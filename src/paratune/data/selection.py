@@ -18,7 +18,7 @@ from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask, class_names
 from paratune.data.columns import IntArray, Samples, TableReader, values_with_names
 from paratune.data.json_tables import as_spans
-from paratune.data.labels import first_rows, ids_by_value, is_missing, unseen_error, whole_number
+from paratune.data.labels import class_ids, first_rows, is_missing, whole_number
 from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
@@ -66,15 +66,10 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     samples = replace(samples, words=[words[row] for row in rows])
     if tags is None:
         return samples
-    ids = ids_by_value(task, reader.label_place)
-    unseen: dict[Any, list[int]] = {}
-    for row in rows:
-        for tag in dict.fromkeys(tags[row]):  # in their order, so that all ranks have the same message
-            if tag not in ids:
-                unseen.setdefault(tag, []).append(row)
-    if unseen:
-        raise unseen_error(unseen, ids, reader.label_place)
-    return replace(samples, tags=[np.asarray([ids[tag] for tag in tags[row]], dtype=np.int64) for row in rows])
+    lengths = [len(tags[row]) for row in rows]
+    of_tag = np.repeat(rows, lengths).tolist()
+    ids = class_ids([tag for row in rows for tag in tags[row]], of_tag, task, reader.label_place)
+    return replace(samples, tags=np.split(ids, np.cumsum(lengths)[:-1]))
 
 
 def _words_and_span_tags(

@@ -134,24 +134,15 @@ def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = 
     assert samples.words is not None
     sentences = samples.words
 
-    def call(texts: list[str], **limits: Any) -> Any:
-        return options.tokenizer(texts, return_attention_mask=False, verbose=False, **limits).encodings
-
     def encode_part(part: slice) -> Encoded:
         texts, _ = cut_long_texts(samples.texts[part], None, options.tokenizer, options.max_length)
-        encodings = call(texts, truncation=False)
-        full_lengths = [len(encoding.ids) for encoding in encodings]
-        long = [number for number, length in enumerate(full_lengths) if length > options.max_length]
-        if long:
-            cut = call([texts[number] for number in long], truncation=True, max_length=options.max_length)
-            for number, encoding in zip(long, cut, strict=True):
-                encodings[number] = encoding
-        words = list(map(_first_tokens, encodings, texts, sentences[part]))
+        by_text = _cut(texts, None, options.tokenizer, is_second=False, max_length=options.max_length, stride=0)
+        words = list(map(_first_tokens, by_text, texts, sentences[part]))
         require_tokens([int((starts >= 0).sum()) for starts in words], samples.rows[part], source)
         return Encoded(
-            [encoding.ids for encoding in encodings],
-            [encoding.type_ids for encoding in encodings],
-            full_lengths,
+            [first.ids for first, *_ in by_text],
+            [first.type_ids for first, *_ in by_text],
+            [len(first.ids) + sum(rest.sequence_ids.count(0) for rest in others) for first, *others in by_text],
             {WORD: [starts.tolist() for starts in words]},
         )
 
@@ -163,12 +154,11 @@ def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = 
     return tokenize_with(encode_part, samples, options, source=source, token_values={WORD: "<i4"}, **settings)
 
 
-def _first_tokens(encoding: Any, text: str, words: Sequence[str]) -> IntArray:
-    """Return for each token the word that begins with it, or -1; `text` is the words with spaces between them."""
+def _first_tokens(windows: Sequence[Any], text: str, words: Sequence[str]) -> IntArray:
+    """Return the word that begins with each token of the first window, or -1; `text` is the words with spaces."""
     begins = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
-    characters = token_characters([encoding, *encoding.overflowing], [text])[0]
-    offsets = np.asarray(characters, dtype=np.int64).reshape(-1, 2)
-    is_text = np.asarray([number == 0 for number in encoding.sequence_ids]) & (offsets[:, 1] > offsets[:, 0])
+    offsets = np.asarray(token_characters(windows, [text])[0], dtype=np.int64).reshape(-1, 2)
+    is_text = np.asarray([number == 0 for number in windows[0].sequence_ids]) & (offsets[:, 1] > offsets[:, 0])
     word = np.where(is_text, np.searchsorted(begins, offsets[:, 1] - 1, side="right") - 1, -1)
     seen = np.maximum.accumulate(np.concatenate([[-1], word]))[:-1]
     return np.where(word > seen, word, -1)

@@ -226,14 +226,13 @@ def _require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
     """Raise a DataError for too many unknown tokens: the tokenizer is damaged, or made for another language."""
     share = store.share_unknown
     if share is not None and share > MAX_UNKNOWN_SHARE and store.num_tokens >= MIN_JUDGED_TOKENS:
-        raise DataError(
+        message = (
             f"{source}: {store.num_unknown} of {store.num_tokens} tokens ({share:.0%}) are {tokenizer.unk_token}: the "
             f"vocabulary of the tokenizer ({len(tokenizer)} tokens) does not contain the text; at most "
             f"{MAX_UNKNOWN_SHARE:.0%} is allowed. Check that its files are complete and that the text is in a language "
-            "of the model; for training, set model.tokenizer to another tokenizer",
-            code="data.unknown_tokens",
-            source=source,
+            "of the model; for training, set model.tokenizer to another tokenizer"
         )
+        raise DataError(message, code="data.unknown_tokens", source=source)
 
 
 def unknown_id(tokenizer: Any) -> int | None:

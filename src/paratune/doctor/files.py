@@ -92,9 +92,12 @@ def check_parts(setup: QueuedRun) -> Iterator[Finding]:
     for overlap in data.overlaps:
         if (overlap.first, overlap.second) in same:
             continue
-        fact, _, why = overlap.message.partition("; ")
+        fact, _, rest = overlap.message.partition("; ")
+        why = rest.partition(": ")[0]
         level: Level = "warning" if overlap.num_rows / overlap.num_rows_of_second > NOTE_SHARE else "note"
-        remedy = "remove them from one of the two; data.split.group_by keeps related rows in one split"
+        remedy = "remove them from one of the two"
+        if overlap.first == "train":
+            remedy = "data.drop_duplicates: true leaves them out; data.split.group_by keeps related rows in one split"
         why = f"{why[0].upper()}{why[1:]}."
         yield Finding("parts_overlap", level, fact, why, remedy, _where(setup, overlap.second))
     for split in data.splits:
