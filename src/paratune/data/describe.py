@@ -3,6 +3,7 @@
 Imports no torch.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -224,16 +225,17 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         if value is not None and key != "separator"
     )
     names, abouts = list(description["splits"]), list(description["splits"].values())
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", overflow="fold", no_wrap=True)
-    for name in names:
-        table.add_column(Text(plain(name)), justify="right", overflow="fold")
     lines = [(name, [value(about) for about in abouts]) for name, value in _TABLE.items()]
     num_rows = [about["num_rows"] for about in abouts]  # windows are shown where there are more of them
     lines = [line for line in lines if any(line[1]) and (line[0] != "windows" or line[1] != num_rows)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(Text(plain(name)), justify="right", overflow="fold")
     for name, values in (*lines, *_label_lines(abouts)):
         cells = (plain(value) if isinstance(value, str) else format_number(value) for value in values)
-        table.add_row(Text(plain(name), overflow="ellipsis"), *map(Text, cells))
+        pieces = re.findall(".{1,37}", plain(name))  # names of labels may be long; rich would shrink the numbers
+        table.add_row(Text("\n".join(pieces)), *map(Text, cells))
     about_columns = f"Columns   {columns}; at most {description['max_length']} tokens in a sequence"
     parts: list[RenderableType] = [Text(plain(about_columns)), Text(""), table, Text("")]
     for example in description["examples"]:

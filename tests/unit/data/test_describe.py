@@ -162,6 +162,14 @@ def test_many_truncated_samples_have_a_warning(tmp_path):
         assert len(found) == is_warned
 
 
+def test_a_long_label_leaves_room_for_the_numbers(tmp_path):
+    task = ClassificationTask(kind="classification", labels=["b" * 100, "good"])
+    splits = {name: split(tmp_path, name, ["good", "bad"], [0, 1], task) for name in ("train", "validation", "test")}
+    shown = show(describe(splits, task, DATA, tiny_tokenizer(), max_length=8), 80)
+    assert shown.count("1 (50.0%)") == 6
+    assert shown.count("b") > 100
+
+
 def test_of_many_labels_the_most_frequent_are_shown(tmp_path):
     task = ClassificationTask(kind="classification", labels=[f"c{number}" for number in range(2000)])
     train = split(tmp_path, "train", ["good", "bad", "film"], [1999, 1999, 7], task)
