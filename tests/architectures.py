@@ -1,10 +1,11 @@
-"""Small models of the architectures that support packed rows, and rows for them: `from architectures import CONFIGS`.
+"""Small models of all architectures that the documentation names, and rows: `from architectures import CONFIGS`.
 
 Expected values are those of the same model on the padded batch.
 """
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import transformers
@@ -54,7 +55,6 @@ CONFIGS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
     ),
     "xlm-roberta-xl": lambda: transformers.XLMRobertaXLConfig(**SIZES, type_vocab_size=1),
     "roberta-prelayernorm": lambda: transformers.RobertaPreLayerNormConfig(**SIZES),
-    "roc-bert": lambda: transformers.RoCBertConfig(**SIZES),
     "jina-v3": lambda: transformers.JinaEmbeddingsV3Config(**SIZES),
     "eurobert": lambda: transformers.EuroBertConfig(
         **SIZES,
@@ -71,6 +71,46 @@ CONFIGS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
     ),
 }
 """Architectures that support packed rows, at least on the CPU."""
+T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+DECODERS: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64},
+    "gpt_neo": {
+        "hidden_size": 16,
+        "num_layers": 3,
+        "num_heads": 2,
+        "max_position_embeddings": 64,
+        "window_size": 8,
+        "attention_types": [[["global", "local", "global"], 1]],
+    },
+    "llama": {
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    },
+    "bloom": {"hidden_size": 16, "n_layer": 3, "n_head": 2},
+}
+"""Sizes of decoders by model type."""
+PADDED: dict[str, dict[str, Any]] = {
+    "mpnet": SIZES,
+    "convbert": {**SIZES, "embedding_size": 32},
+    "megatron-bert": SIZES,
+    "deberta": {
+        **SIZES,
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+    },
+    "t5": T5,
+    "mt5": T5,
+    "umt5": T5,
+    "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64, "summary_type": "first"},
+    **DECODERS,
+}
+"""Sizes by model type of architectures that do not support packed rows."""
 WITHOUT_QUESTIONS = ("eurobert", "esm", "esm-rotary")
 """Architectures for which Transformers has no head for question answering."""
 HEADS = {

@@ -1,10 +1,16 @@
 """Tokenizers of several kinds, trained on a few lines: `from tokenizer_kinds import spaced_tokenizer`."""
 
+import inspect
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import transformers
 from tokenizers import Tokenizer, models, normalizers, processors, trainers
 from tokenizers import pre_tokenizers as pre
 from transformers import PreTrainedTokenizerFast
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 TEXTS = ["Anna wrote: I saw a dog in Lisbon. A ação é já feita, don't 日本 👩‍💻!"]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -57,12 +63,14 @@ KINDS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
 }
 
 
-def _bytes(pre_tokenizer: pre.PreTokenizer, texts: tuple[str, ...] | list[str]) -> Tokenizer:
+def _bytes(
+    pre_tokenizer: pre.PreTokenizer, texts: tuple[str, ...] | list[str], special: list[str] = SPECIAL
+) -> Tokenizer:
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizer
     alphabet = pre.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=600, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     inner.train_from_iterator([*texts] * 3, trainer)
     return inner
@@ -85,3 +93,69 @@ def _wrapped(inner: Tokenizer, max_length: int) -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         mask_token="<mask>",
     )
+
+
+SHARED_CLASS: dict[str, tuple[str, dict[str, str], str]] = {
+    "modernbert": (
+        "BPE",
+        {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+        "[CLS] $A [SEP]",
+    ),
+    "eurobert": (
+        "BPE",
+        {"pad": "<|pad|>", "bos": "<|bos|>", "eos": "<|eos|>", "mask": "<|mask|>"},
+        "<|bos|> $A <|eos|>",
+    ),
+    "llama": ("BPE", {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}, "<s> $A"),
+    "bloom": ("BPE", {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}, "$A"),
+    "xlm-roberta-xl": ("Unigram", {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>"}, "<s> $A </s>"),
+    "umt5": ("Unigram", {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}, "$A </s>"),
+}
+"""Kind, special tokens and template of model types without a tokenizer class of their own."""
+
+
+def own_tokenizer(model_type: str, texts: list[str], folder: Path) -> Any:
+    """Return a tokenizer of the class and the kind that transformers has for a model type, trained on texts.
+
+    Files that its class needs are written into `folder`.
+    """
+    if model_type in SHARED_CLASS:
+        kind, roles, template = SHARED_CLASS[model_type]
+        inner = _trained(kind, roles, texts)
+        special = [(token, inner.token_to_id(token)) for token in dict.fromkeys(roles.values())]
+        inner.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
+        tokens = {f"{role}_token": token for role, token in roles.items()}
+        return PreTrainedTokenizerFast(tokenizer_object=inner, **tokens, model_max_length=64)
+    own = getattr(transformers, TOKENIZER_MAPPING_NAMES[model_type])
+    defaults = {name: entry.default for name, entry in inspect.signature(own.__init__).parameters.items()}
+    roles = {role: defaults.get(f"{role}_token") for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos")}
+    roles = {role: str(token) for role, token in roles.items() if token is not None}
+    if model_type in ("esm", "roc_bert"):  # slow tokenizers: a list of words, and for RoCBert of shapes and sounds
+        listed = list(dict.fromkeys([*roles.values(), *"ACDEFGHIKLMNPQRSTVWXY"]))
+        (folder / "vocab.txt").write_text("\n".join(listed))
+        (folder / "codes.json").write_text(json.dumps({word: number for number, word in enumerate(listed)}))
+        files = [folder / "vocab.txt", *([folder / "codes.json"] * 2 if model_type == "roc_bert" else [])]
+        return own(*map(str, files), model_max_length=64)
+    kind = getattr(own.model, "__name__", "Unigram")
+    model = json.loads(_trained(kind, roles, texts).to_str())["model"]
+    vocab = [(piece, score) for piece, score in model["vocab"]] if kind == "Unigram" else model["vocab"]
+    merges = {"merges": [tuple(pair) for pair in model["merges"]]} if kind == "BPE" else {}
+    return own(vocab=vocab, **merges, model_max_length=64)
+
+
+def _trained(kind: str, roles: dict[str, str], texts: list[str]) -> Tokenizer:
+    special = list(dict.fromkeys(roles.values()))
+    if kind == "WordPiece":
+        inner = Tokenizer(models.WordPiece(unk_token=roles["unk"]))
+        inner.normalizer, inner.pre_tokenizer = normalizers.BertNormalizer(), pre.BertPreTokenizer()
+        trainer: Any = trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False)
+    elif kind == "Unigram":
+        inner = Tokenizer(models.Unigram())
+        inner.pre_tokenizer = pre.Metaspace()
+        trainer = trainers.UnigramTrainer(
+            vocab_size=90, special_tokens=special, unk_token=roles["unk"], show_progress=False
+        )
+    else:
+        return _bytes(pre.ByteLevel(add_prefix_space=False), texts, special)
+    inner.train_from_iterator(texts * 3, trainer)
+    return inner

@@ -246,8 +246,8 @@ class LoraOptions(Section):
     dropout: Share = 0.0
     """Dropout of the adapter's input."""
     target_modules: Literal["auto", "all-linear"] | Annotated[list[Text], Field(min_length=1)] = "auto"
-    """Linear layers with an adapter. auto: PEFT's choice for the type of the model, such as query and value;
-    all-linear: all linear layers of the blocks; a list: the last parts of the names of the layers."""
+    """Linear layers with an adapter. auto: PEFT's choice for the type of the model, else query and value; all-linear:
+    all linear layers of the blocks; a list: the last parts of the names of the layers."""
     rslora: bool = False
     """Scale by alpha / sqrt(rank) (Kalajdzievski 2023)."""
     dora: bool = False

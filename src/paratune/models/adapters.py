@@ -28,6 +28,9 @@ _NAME: Final = "default"
 """PEFT's name of the only adapter; part of names of parameters."""
 _PREFIX: Final = "base_model.model."
 """Start of names in PEFT's files."""
+_QUERY_AND_VALUE: Final = (("query", "value"), ("q_proj", "v_proj"), ("q", "v"), ("q_lin", "v_lin"), ("Wqkv",))
+"""Names of the projections of queries and values, for types without a choice of PEFT's. Source: Hu et al., LoRA, ICLR
+2022, section 7.1: of the pairs of attention weights these two are the best."""
 
 
 def add_adapter(hf: Any, options: LoraOptions, *, new_weights: tuple[str, ...] = (), seed: int = 0) -> None:
@@ -67,29 +70,28 @@ def is_adapter_weight(name: str) -> bool:
 def _targets(hf: Any, options: LoraOptions) -> list[str]:
     """Return the names of the layers with an adapter.
 
-    auto is PEFT's own choice by the type of the model, such as query and value; all-linear is every linear layer of the
-    blocks.
+    auto is PEFT's own choice by the type of the model, where it has one: mostly query and value. all-linear is every
+    linear layer of the blocks.
     """
-    blocks = find_blocks(hf)
-    inside = {id(module) for block in blocks for module in block.modules()}
-    linear = [name for name, module in hf.named_modules() if isinstance(module, nn.Linear) and id(module) in inside]
-    if options.target_modules == "all-linear":
-        wanted = {name.rpartition(".")[2] for name in linear}
-    elif options.target_modules == "auto":
+    from transformers.pytorch_utils import Conv1D  # a linear layer with a transposed weight: all layers of GPT-2
+
+    inside = {id(module) for block in find_blocks(hf) for module in block.modules()}
+    kinds = (nn.Linear, Conv1D)
+    linear = [name for name, module in hf.named_modules() if isinstance(module, kinds) and id(module) in inside]
+    names = {name.rpartition(".")[2] for name in linear}
+    wanted = names if isinstance(options.target_modules, str) else set(options.target_modules)
+    if options.target_modules == "auto":
         from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as CHOICES
 
-        wanted = set(CHOICES.get(hf.config.model_type, ()))
-    else:
-        wanted = set(options.target_modules)
+        choice = CHOICES.get(hf.config.model_type)  # a list of names, or for few types a pattern
+        candidates = (*([choice] if isinstance(choice, list) else ()), *_QUERY_AND_VALUE)
+        wanted = next((set(layers) for layers in candidates if names.issuperset(layers)), names)
     unknown = [name for name in sorted(wanted) if not any(f".{layer}".endswith(f".{name}") for layer in linear)]
     if unknown or not wanted:
-        names = sorted({layer.rpartition(".")[2] for layer in linear})
-        why = (
-            f"{listing(unknown, 3)} is no linear layer of its blocks" if unknown else "PEFT has no choice for its type"
-        )
+        problem = f"{listing(unknown, 3)} is no linear layer of its blocks; name some of {listing(sorted(names))}"
         raise ConfigError(
-            f"model.adapter.target_modules: {options.target_modules} does not fit {hf.config.model_type}: {why}; "
-            f"name some of {', '.join(names)}, or use all-linear",
+            f"model.adapter.target_modules: {options.target_modules} does not fit {hf.config.model_type}: "
+            + (f"{problem}, or use all-linear" if names else "its blocks have no linear layers; remove model.adapter"),
             code="model.adapter_targets",
             key="model.adapter.target_modules",
             value=options.target_modules,

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")
 LIMIT = "tokenizer_limit"
 """Entry of `paratune.json`: `model_max_length` before it became that of the run; a later run may use more tokens."""
+_INPUTS = {"input_ids", "token_type_ids", "attention_mask"}
 _RARE_LETTERS = "\u2d63 \u07ca \ua66e \U00012000"
 """Letters of scripts (Tifinagh, N'Ko, old Cyrillic, cuneiform) that hardly any vocabulary has."""
 
@@ -75,8 +76,9 @@ def save_tokenizer(folder: Path, tokenizer: Any, max_length: int | None) -> dict
     None keeps its limit, and returns nothing. It is not changed itself.
     """
     saved = copy.copy(tokenizer)
-    # transformers saves only options that the tokenizer was made with.
-    saved.init_kwargs = {**tokenizer.init_kwargs, "truncation_side": tokenizer.truncation_side}
+    # transformers saves only options that the tokenizer was made with; the class of XLNet pads on the left otherwise.
+    sides = {key: getattr(tokenizer, key) for key in ("truncation_side", "padding_side")}
+    saved.init_kwargs = {**tokenizer.init_kwargs, **sides}
     if max_length is not None:
         saved.model_max_length = max_length
     saved.save_pretrained(folder)
@@ -89,7 +91,11 @@ def takes_token_types(tokenizer: Any) -> bool:
 
 
 def _check_files(source: str, tokenizer: Any) -> None:
-    """Raise a ConfigError for a class of another kind, and for a vocabulary without words or without unknown words."""
+    """Raise a ConfigError for a class of another kind, and for a vocabulary without words or without unknown words.
+
+    And for a tokenizer that also gives its model something else than tokens, such as the shapes and sounds of RoCBert:
+    a run would train without it, and transformers would predict with it.
+    """
     from transformers import PreTrainedTokenizerBase
 
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -98,6 +104,10 @@ def _check_files(source: str, tokenizer: Any) -> None:
             "tokenizer_config.json"
         )
         raise _unusable(source, problem, code="model.cannot_load")
+    made = tokenizer.model_input_names if tokenizer.is_fast else tokenizer("a")
+    if more := sorted({*made} - _INPUTS):
+        problem = f"its model also reads {', '.join(more)}, which paratune does not make; use another model"
+        raise _unusable(source, problem, code="tokenizer.more_inputs", value=more)
     folder, names = Path(source), dict(getattr(tokenizer, "vocab_files_names", None) or {})
     whole = names.pop("tokenizer_file", "tokenizer.json")
     has_parts = any((folder / name).is_file() for name in names.values())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from architectures import DECODERS
 from raised import raises_code
 from tiny import END, tiny_decoder_tokenizer, tiny_model, tiny_tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, XLNetConfig
@@ -24,26 +25,6 @@ from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 
 SIZES = {"vocab_size": 257, "num_labels": 3, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
-DECODERS: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 64},
-    "gpt_neo": {
-        "hidden_size": 16,
-        "num_layers": 3,
-        "num_heads": 2,
-        "max_position_embeddings": 64,
-        "window_size": 8,
-        "attention_types": [[["global", "local", "global"], 1]],
-    },
-    "llama": {
-        "hidden_size": 16,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "intermediate_size": 32,
-        "max_position_embeddings": 64,
-    },
-    "bloom": {"hidden_size": 16, "n_layer": 3, "n_head": 2},
-}
 TEXTS = ["good", f"a {END} in the middle of a text", "the film was very, very long", "bad film"]
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "fine", "good"])
 every_decoder = pytest.mark.parametrize("kind", DECODERS)
@@ -103,22 +84,6 @@ def test_the_head_reads_the_last_token(kind, tmp_path):
     assert batch.attention_mask is not None
     last = batch.attention_mask.sum(dim=1) - 1
     torch.testing.assert_close(pooled, hidden[0][torch.arange(4), last])
-
-
-@every_decoder
-def test_transformers_gives_the_same_results_with_the_saved_model(kind, tmp_path):
-    name = save(kind, tmp_path / "model")
-    tokenizer = load_tokenizer(ModelOptions(name=name))
-    model = load(name, tokenizer)
-    model.hf.save_pretrained(tmp_path / "saved")
-    tokenizer.save_pretrained(tmp_path / "saved")
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", dtype=torch.float64).eval()
-    again = load_tokenizer(ModelOptions(name=str(tmp_path / "saved")))
-    assert (again.padding_side, again.pad_token) == ("right", END)
-    encoded = again(TEXTS, padding=True, return_tensors="pt")
-    batch = collator(tokenizer, tmp_path, TEXTS)(rows(0, 1, 2, 3), 4.0)
-    with torch.no_grad():
-        torch.testing.assert_close(theirs(**encoded).logits, model(batch), rtol=1e-9, atol=1e-9)
 
 
 @every_decoder

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from raised import raises_code
 from tiny import SPECIAL, tiny_tokenizer
+from tokenizer_kinds import own_tokenizer
+from transformers import RoCBertConfig
 
 from paratune.config.sections import ModelOptions
 from paratune.models.tokenizer import load_tokenizer
@@ -53,4 +55,11 @@ def test_a_limit_without_room_for_text_is_refused(tmp_path: Path, limit: Any):
         assert load_tokenizer(ModelOptions(name=str(tmp_path))).model_max_length > 10**9
         return
     with raises_code("tokenizer.max_length", str(path), value=limit):
+        load_tokenizer(ModelOptions(name=str(tmp_path)))
+
+
+def test_a_tokenizer_that_makes_more_than_tokens_is_refused(tmp_path: Path):
+    RoCBertConfig().save_pretrained(tmp_path)
+    own_tokenizer("roc_bert", [], tmp_path).save_pretrained(tmp_path)
+    with raises_code("tokenizer.more_inputs", value=["input_pronunciation_ids", "input_shape_ids"]):
         load_tokenizer(ModelOptions(name=str(tmp_path)))
