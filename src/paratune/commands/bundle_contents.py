@@ -15,7 +15,6 @@ from paratune.config.optional_sections import teacher_names
 from paratune.config.permission import is_allowed
 from paratune.config.sections import named_columns
 from paratune.config.sources import CODE, local_path, path_and_split
-from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ConfigError, DataError
 from paratune.hub.bundle import Manifest, name_problem
 
@@ -117,7 +116,8 @@ def _model_folder(key: str, name: str, revision: str | None) -> tuple[Path, str 
 
 def _require(needs: Collection[str], folder: Path, key: str, download: str | None) -> None:
     """Raise a ConfigError for a folder that lacks its `config`, `weights` or `tokenizer`."""
-    from paratune.commands.doctor_model import PICKLES, weight_files
+    from paratune.commands.doctor_model import weight_files
+    from paratune.models.locate import pickles, safetensors_line
     from paratune.models.tokenizer import TOKENIZER_FILES
 
     missing = []
@@ -127,11 +127,11 @@ def _require(needs: Collection[str], folder: Path, key: str, download: str | Non
     if "weights" in needs:
         missing += (lacking := weight_files(folder)[1])
         if not lacking and not any(folder.glob("*.safetensors")):
-            pickles = sorted(path.name for kind in PICKLES for path in folder.glob(kind))
-            if pickles:
-                message = f"{key}: {folder} has its weights in {', '.join(pickles)}, and a bundle contains no pickles. "
-                message += f"If you trust them, also save them as safetensors: {safetensors_line(folder / pickles[0])}"
-                raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=pickles)
+            if files := pickles(folder):
+                names = [path.name for path in files]
+                message = f"{key}: {folder} has its weights in {', '.join(names)}, and a bundle contains no pickles. "
+                message += f"If you trust them, also save them as safetensors: {safetensors_line(files)}"
+                raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=names)
             missing.append("model.safetensors")
     if "tokenizer" in needs and not any((folder / name).is_file() for name in TOKENIZER_FILES):
         missing.append("the files of a tokenizer")

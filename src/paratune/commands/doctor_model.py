@@ -18,15 +18,12 @@ from paratune.config.permission import REMOTE_CODE, NamedCode, allow, is_allowed
 from paratune.config.plain import one_line
 from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.facts import Finding, ModelFacts, QueuedRun
-from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ParatuneError, nearest_name
 from paratune.models.config import load_config, max_positions, most_tokens
-from paratune.models.load import WEIGHT_FILES
-from paratune.models.locate import file_problems, load_error, locate
+from paratune.models.locate import WEIGHT_FILES, file_problems, load_error, locate, pickles, safetensors_line
 from paratune.models.tokenizer import TOKENIZER_FILES, load_tokenizer
 
 LFS_HEAD = b"version https://git-lfs"
-PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 _CONFIG_KINDS = {"model_type": str, "vocab_size": int, "num_hidden_layers": int, "id2label": dict}
 """Types of the values of config.json that are read here."""
 
@@ -81,8 +78,8 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
         fact = f"the cache of {model.name} lacks {', '.join(absent)} ({folder})"
         findings.append(_cache_finding(setup, "cache_incomplete", fact, model.name))
     elif not is_on_hub:
-        pickles = [] if model.from_scratch or weights else _pickles(folder)
-        findings += _folder_findings(setup, folder, missing, damaged, pickles)
+        pickled = [] if model.from_scratch or weights else pickles(folder)
+        findings += _folder_findings(setup, folder, missing, damaged, pickled)
         if not has_tokenizer:
             fact, remedy = f"{folder} has no tokenizer", "name the folder of the tokenizer of its training"
             line = "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
@@ -166,22 +163,18 @@ def _cache_finding(setup: QueuedRun, code: str, fact: str, name: str) -> Finding
     return _problem(setup, code, fact, why, command, remedy)
 
 
-def _pickles(folder: Path) -> list[Path]:
-    return sorted(path for kind in PICKLES for path in folder.glob(kind))
-
-
 def _folder_findings(
-    setup: QueuedRun, folder: Path, missing: Sequence[str], damaged: Sequence[tuple[str, str]], pickles: Sequence[Path]
+    setup: QueuedRun, folder: Path, missing: Sequence[str], damaged: Sequence[tuple[str, str]], pickled: Sequence[Path]
 ) -> Iterator[Finding]:
     cannot_load = "The model cannot be loaded."
     for name, reason in damaged:
         line = "git lfs pull" if "LFS" in reason else ""
         remedy = f"in {folder}" if line else "copy it again"
         yield _problem(setup, "model_damaged", f"{folder}/{name} {reason}", cannot_load, line, remedy)
-    if pickles:
-        fact = f"{folder} has its weights in {', '.join(path.name for path in pickles)}, and not in safetensors"
+    if pickled:
+        fact = f"{folder} has its weights in {', '.join(path.name for path in pickled)}, and not in safetensors"
         why = "Reading a pickle can run any code (CVE-2025-32434, CVE-2026-24747); paratune reads none."
-        yield _problem(setup, "model_pickle", fact, why, safetensors_line(pickles[0]), "if you trust it")
+        yield _problem(setup, "model_pickle", fact, why, safetensors_line(pickled), "if you trust it")
     if missing:
         fact = f"{folder} lacks {', '.join(missing)}"
         yield _problem(setup, "model_incomplete", fact, cannot_load, "", "copy it again")
@@ -215,7 +208,7 @@ def _inspect(folder: Path, model: ModelOptions) -> tuple[dict[str, Any], list[st
     weights, lacking = weight_files(folder)
     if not model.from_scratch:
         missing += lacking
-        missing += [] if weights or _pickles(folder) else [WEIGHT_FILES[0]]
+        missing += [] if weights or pickles(folder) else [WEIGHT_FILES[0]]
     return config, missing, damaged, weights
 
 

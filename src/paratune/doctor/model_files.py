@@ -1,8 +1,6 @@
 """Checks of the model: vocabulary, precision, memory of its states; `commands.doctor_model` reads its files."""
 
-import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from paratune.base.units import format_bytes
 from paratune.config.check_train import FREEZE_KEYS, NOT_GIVEN, given
@@ -14,17 +12,6 @@ from paratune.doctor.options import FP16_HOSTILE
 
 def check_model(setup: QueuedRun) -> Iterator[Finding]:
     yield from setup.model.findings if setup.model else ()
-
-
-def safetensors_line(pickle: Path) -> str:
-    """Return the shell command that saves the weights of a pickle as safetensors in the same folder."""
-    safe = pickle.with_name("model.safetensors")
-    code = (
-        "import torch; from safetensors.torch import save_file; "
-        f"weights = torch.load({str(pickle)!r}, map_location='cpu', weights_only=True); "
-        f"save_file({{k: v.clone() for k, v in weights.items()}}, {str(safe)!r}, {{'format': 'pt'}})"
-    )
-    return f"python -c {shlex.quote(code)}"
 
 
 def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:

@@ -47,7 +47,10 @@ def load_config(model: ModelOptions) -> Any:
             does not have the layers of `model.keep_layers`.
     """
     from transformers import AutoConfig
+    from transformers.utils import logging as hf_logging
 
+    # Its warnings are advice for programs that call it; `log_new_weights` reports new weights.
+    hf_logging.set_verbosity_error()
     model = base_model(model)
     source = locate(model.name)
     require_files(source, ("config.json",), "name the folder that save_pretrained wrote")

@@ -32,7 +32,7 @@ from paratune.models.locate import (
     load_error,
     locate,
     refuse_revision,
-    require_files,
+    require_weight_files,
     runs_code,
 )
 from paratune.models.objectives import Objective
@@ -47,7 +47,6 @@ ADAPTER_LABELS = "head_labels"
 log = logging.getLogger(__name__)
 ENCODER = "AutoModel"
 """Class of a model without a head: `Head.auto_class` of sentence embeddings."""
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _build(
         import transformers
         from huggingface_hub import constants
         from huggingface_hub.utils.tqdm import enable_progress_bars
-        from transformers.utils import logging as hf_logging
+        from transformers.utils import logging as hf_logging  # `load_config` has made it quiet
 
         maker = getattr(transformers, auto_class)
         _import_class_of(config)
@@ -141,13 +140,14 @@ def _build(
     hf_logging.disable_progress_bar()  # hides the bars of loading, and of downloads, which are enabled again below
     if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
         enable_progress_bars()
-    hf_logging.set_verbosity_error()  # `log_new_weights` reports new weights
     if head_must_exist and (Path(locate(model.name)) / ONNX_FILE).is_file():
         return OnnxModel(Path(locate(model.name)), config), ()
     folder = None if model.from_scratch else adapter_folder(model)
     base = base_model(model)
     source = model.name if model.from_scratch else locate(base.name)
     options = hub_options(source)
+    if not model.from_scratch:
+        require_weight_files(source)
     try:
         if model.from_scratch:
             if own_class is not None:
@@ -272,8 +272,7 @@ def require_weights(model: ModelOptions) -> None:
         if (folder := adapter_folder(model)) is not None:
             check_files(folder)
             model = base_model(model)
-        advice = "save it again with transformers 5, or set model.from_scratch: true for new weights"
-        require_files(locate(model.name), WEIGHT_FILES, advice)
+        require_weight_files(locate(model.name))
         check_files(Path(locate(model.name)))
     if model.head is not None or model.class_ is not None:
         own_model_class(model, load_config(model))

@@ -4,7 +4,10 @@ Imports no torch.
 """
 
 import importlib.util
+import re
+import shlex
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +28,42 @@ _MODEL_FILES = (
 )
 """Names that the files of a model have."""
 ADAPTER_CONFIG: Final = "adapter_config.json"
+WEIGHT_FILES: Final = ("model.safetensors", "model.safetensors.index.json")
+_PICKLES: Final = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_OF_TRAINING: Final = re.compile(r"(optimizer|scheduler|scaler|rng_state).*")
+"""Pickles of a checkpoint that are no weights."""
+_KNOWN_ERRORS: Final = (
+    (
+        r"has model type `(.+?)` but Transformers does not",
+        "its type is {0}, which transformers {version} does not have (it was saved by {saved_by}); install a newer "
+        "version (pip install -U transformers), or name another model",
+    ),
+    (r"Should have a `model_type` key", "its config.json has no model_type, so it is not that of a model"),
+    (
+        r"Unrecognized configuration class.*?\b(\w+)Config\b.*AutoModel: (\w+)",
+        "transformers has no {1} of type {0}; name another model",
+    ),
+    (
+        r"deserializing header",
+        "its weights are incomplete, or a pointer of Git LFS; copy the folder again, or run git lfs pull there",
+    ),
+    (r"is not a valid JSON file", "its config.json is not JSON; copy the folder again"),
+    (
+        r"Couldn't instantiate the backend tokenizer",
+        "no file of the folder is a vocabulary that transformers reads; copy tokenizer.json there, or set "
+        "model.tokenizer to another tokenizer",
+    ),
+    (
+        r"quantiz|bitsandbytes|GPTQ|AWQ",
+        "its weights are quantized (quantization_config in its config.json); name the model that it was made from",
+    ),
+    (
+        r"Flash ?Attention ?\d? ?has been toggled on",
+        "its config.json asks for FlashAttention, whose package is not installed; set model.overrides: "
+        "{{_attn_implementation: sdpa}}",
+    ),
+)
+"""Errors of transformers, as patterns, and what they mean here. Their own advice is for programs that call it."""
 
 
 def file_names(folder: Path) -> str:
@@ -272,12 +311,51 @@ def hub_options(source: str) -> dict[str, Any]:
     return {"local_files_only": True} if not Path(source).is_dir() and hub.unreachable_reason() else {}
 
 
+def pickles(folder: Path) -> list[Path]:
+    """Return the files with pickled weights in a folder: all parts of a model, those of transformers first."""
+    found = (sorted(path for path in folder.glob(kind) if not _OF_TRAINING.match(path.name)) for kind in _PICKLES)
+    return next(filter(None, found), [])
+
+
+def safetensors_line(files: Sequence[Path]) -> str:
+    """Return the shell command that saves pickled weights as safetensors in the same folder."""
+    safe = files[0].with_name(WEIGHT_FILES[0])
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f"parts = [torch.load(f, map_location='cpu', weights_only=True) for f in {[*map(str, files)]}]; "
+        f"save_file({{k: v.clone() for part in parts for k, v in part.items()}}, {str(safe)!r}, {{'format': 'pt'}})"
+    )
+    return f"python -c {shlex.quote(code)}"
+
+
+def require_weight_files(source: str) -> None:
+    """Raise a ConfigError where a folder has no weights in safetensors; names of the hub pass."""
+    if (files := pickles(Path(source))) and not any((Path(source) / name).is_file() for name in WEIGHT_FILES):
+        message = (
+            f"model: {source} has its weights in {listing([path.name for path in files])}, a pickle, which can run any "
+            "code when it is read; paratune reads none. If you trust it, save it as safetensors once: "
+            f"{safetensors_line(files)}"
+        )
+        raise ConfigError(message, code="model.pickled", key="model", source=source, files=[*map(str, files)])
+    advice = "save its weights as safetensors (those of TensorFlow or Flax with transformers 4), or set "
+    require_files(source, WEIGHT_FILES, f"{advice}model.from_scratch: true for new weights")
+
+
 def load_error(part: str, source: str, error: Exception) -> ParatuneError:
     """Return the error to raise when transformers cannot load: the error of the system where that is the cause."""
     if system := system_error(error):
         return system
+    for pattern, meaning in _KNOWN_ERRORS:
+        if found := re.search(pattern, str(error), re.DOTALL):
+            values = {"version": version("transformers"), "saved_by": "another version"}
+            if "{saved_by}" in meaning and (Path(source) / "config.json").is_file():
+                values["saved_by"] = read_json(Path(source) / "config.json").get("transformers_version", "n/a")
+            message = f"model: {source}: {meaning.format(*found.groups(), **values)}"
+            return ConfigError(message, code="model.cannot_load", key="model", source=source)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     first = " ".join(map(str.strip, lines[: 2 if lines[0].endswith(":") else 1]))
+    if isinstance(error, KeyError | AttributeError | TypeError):  # the text alone is a name
+        first = f"{type(error).__name__}: {first}; a file of it has an unknown value, or is damaged"
     if "trust_remote_code" in str(error):
         message = (
             f"model: the {part} of {source} is Python code in its folder, which does not run unless you allow it: read "

@@ -7,6 +7,7 @@ knows the tokenizer's own limit. Imports no torch.
 
 import copy
 import logging
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ from paratune.models.locate import (
 from paratune.records.own import read_task_file
 
 log = logging.getLogger(__name__)
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")
+_SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "spm.model", "tokenizer.model")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", *_SENTENCEPIECE)
 LIMIT = "tokenizer_limit"
 """Entry of `paratune.json`: `model_max_length` before it became that of the run; a later run may use more tokens."""
 _INPUTS = {"input_ids", "token_type_ids", "attention_mask"}
@@ -49,6 +51,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
     revision = model.tokenizer_revision if model.tokenizer else model.revision
     refuse_revision("model.tokenizer_revision" if model.tokenizer else "model.revision", revision, source)
     trusts, options = runs_code(model, model.tokenizer or model.name), hub_options(source)
+    _require_converter(source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trusts, **options)
     except Exception as error:  # transformers raises many kinds here
@@ -88,6 +91,25 @@ def save_tokenizer(folder: Path, tokenizer: Any, max_length: int | None) -> dict
 def takes_token_types(tokenizer: Any) -> bool:
     """Return whether the model of this tokenizer takes `token_type_ids`, which distinguish the texts of a pair."""
     return "token_type_ids" in tokenizer.model_input_names
+
+
+def _require_converter(source: str) -> None:
+    """Raise a ConfigError for a folder with a vocabulary only as a sentencepiece model that cannot be converted here.
+
+    transformers converts it with two packages; without them its error is about another format.
+    """
+    from transformers.utils import is_protobuf_available, is_sentencepiece_available
+
+    is_installed = {"sentencepiece": is_sentencepiece_available(), "protobuf": is_protobuf_available()}
+    missing = [name for name, is_there in is_installed.items() if not is_there]
+    present = [name for name in TOKENIZER_FILES if name != "tokenizer_config.json" and (Path(source) / name).is_file()]
+    if present and present[0] in _SENTENCEPIECE and missing:
+        code = f"from transformers import AutoTokenizer as T; T.from_pretrained({source!r}).save_pretrained({source!r})"
+        problem = (
+            f"its vocabulary is {present[0]}, a sentencepiece model; install the packages that convert it (pip install "
+            f"{' '.join(missing)}), or run where they are installed: python -c {shlex.quote(code)}"
+        )
+        raise _unusable(source, problem, code="tokenizer.sentencepiece", value=present[0])
 
 
 def _check_files(source: str, tokenizer: Any) -> None:

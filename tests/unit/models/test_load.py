@@ -4,11 +4,13 @@ import importlib.util
 import json
 import logging
 import pickle
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from raised import raises_code
 from safetensors.torch import load_file, save_file
 from tiny import VOCABULARY, tiny_model, tiny_tokenizer
@@ -28,6 +30,7 @@ from paratune.precision import POLICIES
 
 AUTO_CLASS = "AutoModelForSequenceClassification"
 NAMES = ["no", "yes"]
+VERSION = transformers.__version__
 NUMBER = Head(AUTO_CLASS, 1, problem_type="regression")
 
 
@@ -137,18 +140,25 @@ class Booby:
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.pt"])
 def test_a_model_without_safetensors_is_an_error_and_nothing_is_unpickled(folder: Path, name: str):
     (folder / "model.safetensors").unlink()
-    (folder / name).write_bytes(pickle.dumps(Booby()))
-    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
+    for file in (name, "optimizer.pt", "rng_state_0.pth"):
+        (folder / file).write_bytes(pickle.dumps(Booby()))
+    for refused in (lambda: loaded(folder), lambda: require_weights(ModelOptions(name=str(folder)))):
+        with raises_code("model.pickled", source=str(folder), files=[str(folder / name)]):
+            refused()
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_a_pytorch_checkpoint_is_an_error(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch):
-    torch.save(load_file(folder / "model.safetensors"), folder / name)
+def test_the_printed_line_saves_all_parts_of_a_model_as_safetensors(folder: Path):
+    weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    opened: list[object] = []
-    monkeypatch.setattr(torch, "load", lambda *arguments, **_: opened.append(arguments))
-    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
-    assert opened == []
+    names = sorted(weights)
+    for number, part in enumerate((names[:9], names[9:]), start=1):
+        torch.save({name: weights[name] for name in part}, folder / f"pytorch_model-{number:05d}-of-00002.bin")
+    line = error_text(lambda: loaded(folder)).partition("once: ")[2]
+    exec(shlex.split(line)[2], {})
+    saved = load_file(folder / "model.safetensors")
+    assert saved.keys() == weights.keys()
+    assert all(torch.equal(saved[name], weights[name]) for name in names)
+    loaded(folder)
 
 
 def test_a_pickle_next_to_safetensors_is_ignored(folder: Path):
@@ -158,9 +168,53 @@ def test_a_pickle_next_to_safetensors_is_ignored(folder: Path):
     loaded(folder)
 
 
-def test_a_pickle_named_safetensors_is_an_error(folder: Path):
-    (folder / "model.safetensors").write_bytes(pickle.dumps(Booby()))
-    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("config.json", {"model_type": "superbert", "transformers_version": "6.1.0"}, ["superbert", "6.1.0", VERSION]),
+        ("config.json", {"model_type": None}, ["model_type"]),
+        ("config.json", {"model_type": "clip"}, ["CLIP", AUTO_CLASS]),
+        ("config.json", {"hidden_size": "x"}, ["hidden_size", "int", "'x'"]),
+        ("config.json", {"hidden_act": "gelu_super"}, ["gelu_super"]),
+        ("config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, ["quantization_config"]),
+        ("config.json", {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, ["quantized"]),
+        ("config.json", {"_attn_implementation": "flash_attention_2"}, ["model.overrides"]),
+        ("config.json", b"{", ["config.json"]),
+        ("tokenizer.json", b"{}", ["tokenizer"]),
+        ("tokenizer_config.json", b"[]", ["tokenizer"]),
+        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1", ["LFS"]),
+        ("model.safetensors", pickle.dumps([]), ["weights"]),
+        ("model.safetensors", None, ["weights"]),
+    ],
+    ids=str,
+)
+def test_an_error_of_transformers_is_in_our_words(
+    folder: Path, file: str, content: dict[str, object] | bytes | None, named: list[str]
+):
+    path = folder / file
+    if isinstance(content, dict):
+        config = {key: value for key, value in (json.loads(path.read_text()) | content).items() if value is not None}
+        content = json.dumps(config).encode()
+    path.write_bytes(path.read_bytes()[:-10] if content is None else content)
+
+    def load() -> None:
+        load_tokenizer(ModelOptions(name=str(folder)))
+        loaded(folder)
+
+    with raises_code("model.cannot_load", str(folder), *named, source=str(folder)) as raised:
+        load()
+    advice = ("pip install --upgrade", "from_pretrained", "Optimum", "trust_remote_code", "issue", "`")
+    assert [words for words in advice if words in str(raised.value)] == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_number_of_labels_is_no_message(folder: Path, capfd: pytest.CaptureFixture[str]):
+    path = folder / "config.json"
+    labels = {"num_labels": 2, "id2label": {"0": "a", "1": "b", "2": "c"}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | labels))
+    capfd.readouterr()
+    assert loaded(folder).hf.config.num_labels == 2
+    assert "incompatible" not in "".join(capfd.readouterr())
 
 
 def test_code_of_a_model_is_not_run(folder: Path):
@@ -171,12 +225,6 @@ def test_code_of_a_model_is_not_run(folder: Path):
     (folder / "evil.py").write_text("raise SystemExit('run')\n")
     with raises_code("code.refused", path=str(folder)):
         loaded(folder)
-
-
-def test_an_incomplete_file_of_weights_is_an_error(folder: Path):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
 
 
 def rewrite(folder: Path, rename: Callable[[str], str | None]) -> None:
@@ -379,12 +427,6 @@ def test_an_error_lists_the_files_of_a_folder_without_configuration(folder: Path
     assert f"{folder} has none of config.json; it has model.safetensors, tokenizer.json" in text
 
 
-def test_a_configuration_that_is_not_json_is_an_error(folder: Path):
-    (folder / "config.json").write_text("{")
-    refused = error_text(lambda: load_config(ModelOptions(name=str(folder))))
-    assert f"{folder}: the configuration cannot be loaded" in refused
-
-
 def test_a_folder_without_a_tokenizer_is_an_error(folder: Path):
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -399,13 +441,6 @@ def test_a_tokenizer_may_be_in_another_folder(folder: Path, tmp_path: Path):
         path.unlink()
     tokenizer = load_tokenizer(ModelOptions(name=str(folder), tokenizer=str(tmp_path / "words")))
     assert tokenizer("good film")["input_ids"] == tiny_tokenizer()("good film")["input_ids"]
-
-
-def test_a_damaged_tokenizer_is_an_error(folder: Path):
-    (folder / "tokenizer.json").write_text("{}")
-    assert f"{folder}: the tokenizer cannot be loaded" in error_text(
-        lambda: load_tokenizer(ModelOptions(name=str(folder)))
-    )
 
 
 def test_the_end_token_is_the_padding_token_where_there_is_none(folder: Path):

@@ -8,7 +8,7 @@ import pytest
 from raised import raises_code
 from tiny import SPECIAL, tiny_tokenizer
 from tokenizer_kinds import own_tokenizer
-from transformers import RoCBertConfig
+from transformers import AlbertConfig, RoCBertConfig
 
 from paratune.config.sections import ModelOptions
 from paratune.models.tokenizer import load_tokenizer
@@ -63,3 +63,16 @@ def test_a_tokenizer_that_makes_more_than_tokens_is_refused(tmp_path: Path):
     own_tokenizer("roc_bert", [], tmp_path).save_pretrained(tmp_path)
     with raises_code("tokenizer.more_inputs", value=["input_pronunciation_ids", "input_shape_ids"]):
         load_tokenizer(ModelOptions(name=str(tmp_path)))
+
+
+@pytest.mark.parametrize("file", ["spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model"])
+def test_a_vocabulary_that_cannot_be_converted_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+):
+    AlbertConfig().save_pretrained(tmp_path)
+    (tmp_path / file).write_bytes(b"")
+    monkeypatch.setattr("transformers.utils.is_sentencepiece_available", lambda: False)
+    with raises_code("tokenizer.sentencepiece", "pip install sentencepiece", str(tmp_path), value=file):
+        load_tokenizer(ModelOptions(name=str(tmp_path)))
+    tiny_tokenizer(tmp_path)  # with tokenizer.json it is not read
+    assert load_tokenizer(ModelOptions(name=str(tmp_path))).is_fast
