@@ -163,6 +163,7 @@ def _weights(found: Contradictions) -> None:
         found.unused("model.tokenizer_revision", wanted, "model.tokenizer")
     found.exclusive("train.continue_trainer", "model.from_scratch")
     found.exclusive("model.keep_layers", "model.from_scratch")
+    found.exclusive("model.resize_vocabulary", "model.from_scratch")  # which has the vocabulary of the tokenizer
     found.exclusive(f"{HEAD_KEY}.function", CLASS_KEY)
     for key, name in ((HEAD_KEY, model.head and model.head.function), (CLASS_KEY, model.class_)):
         if name is not None:
@@ -174,6 +175,11 @@ def _weights(found: Contradictions) -> None:
     if model.adapter is not None and model.adapter.save == "adapter" and config.task.kind == "mlm":
         message = "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head has weights of others"
         found.add(f"{message}; use merged", "model.adapter.save", "task.kind")
+    if model.adapter is not None and model.adapter.save == "adapter" and model.resize_vocabulary:
+        message = (
+            "model.adapter.save: adapter cannot be combined with model.resize_vocabulary: the base model is smaller"
+        )
+        found.add(f"{message}; use merged", "model.adapter.save", "model.resize_vocabulary")
 
 
 def _strategy(found: Contradictions) -> None:

@@ -276,6 +276,8 @@ class ModelOptions(Section):
     keep_layers: LayerNumbers | None = None
     """Keep only these layers of the encoder, counted from 0 and ascending, such as [0, 2, 4]: a smaller model, which is
     then trained."""
+    resize_vocabulary: bool = False
+    """Grow the embedding where the tokenizer has more tokens, such as added ones; new rows start at random."""
     adapter: LoraOptions | None = None
     """Train an adapter and the head in place of the whole model (extra `hub`)."""
     head: OwnCode | None = None

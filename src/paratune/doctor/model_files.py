@@ -15,7 +15,7 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
 
 
 def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
-    model = setup.model
+    model = None if setup.config.model.resize_vocabulary else setup.model
     if model is None or model.num_tokens is None or model.vocab_size is None or model.num_tokens <= model.vocab_size:
         return
     fact = f"the tokenizer has {model.num_tokens} tokens and {model.name} {model.vocab_size} embeddings"
@@ -25,7 +25,7 @@ def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
     elif setup.config.model.tokenizer:
         key, line, remedy = "model.tokenizer", "model.tokenizer: null", "this uses the tokenizer of the model"
     else:
-        key, line, remedy = "model.name", "", "set model.tokenizer to the tokenizer of its training"
+        key, line, remedy = "model.name", "", "use the tokenizer of its training, or set model.resize_vocabulary: true"
     yield setup.finding("vocabulary", "problem", fact, why, line, remedy, key=key)
 
 

@@ -40,7 +40,8 @@ transformers."""
 def load_config(model: ModelOptions) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
-    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer.
+    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer; with
+    `model.resize_vocabulary` it is at least as large.
 
     Raises:
         ConfigError: It cannot be loaded, an override is not one of its options, its decoder has no start token, or it
@@ -64,6 +65,8 @@ def load_config(model: ModelOptions) -> Any:
         raise load_error("configuration", source, error) from error
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
+    elif model.resize_vocabulary and hasattr(config, "vocab_size"):
+        config.vocab_size = max(config.vocab_size, num_token_ids(load_tokenizer(model)))
     override(config, model)
     _check_config(config, model.name, source)
     if model.keep_layers is not None:

@@ -90,7 +90,7 @@ def load_model(
         ConfigError: The architecture has no such head, safetensors weights are missing, or the vocabulary is another.
     """
     load_config(model)  # checks `model.keep_layers`
-    config = load_config(model.model_copy(update={"keep_layers": None}))
+    config = load_config(model.model_copy(update={"keep_layers": None, "resize_vocabulary": False}))
     saved = [] if model.from_scratch else saved_labels(config, adapter_folder(model))
     if head.num_outputs is not None:
         # Not as options of `from_pretrained`: it refuses one output of a model that was saved as a classifier.
@@ -99,11 +99,16 @@ def load_model(
         config.id2label = dict(enumerate(head.names))
         config.label2id = {name: index for index, name in enumerate(head.names)}
     config.pad_token_id = tokenizer.pad_token_id
-    _check_vocabulary(tokenizer, config, model)
+    if not model.resize_vocabulary:
+        _check_vocabulary(tokenizer, config, model)
     if head.auto_class == "AutoModelForSequenceClassification":
         require_pooling(config, model.name)
     torch.manual_seed(seed)
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
+    grown: tuple[str, ...] = ()
+    if model.resize_vocabulary and num_token_ids(tokenizer) > config.vocab_size:
+        grown = _grow_vocabulary(hf, num_token_ids(tokenizer), seed, model.name)
+        new = tuple(sorted({*new, *grown}))
     order = None
     if head.names and not head_must_exist and not model.from_scratch:
         order = order_rows(hf, saved, head.names, new, is_ordinal=task_kind == "ordinal")
@@ -119,7 +124,7 @@ def load_model(
         add_adapter(hf, model.adapter, new_weights=new, seed=seed)
     hf = hf.to(precision.param_dtype)
     loaded = TaskModel(hf, task_kind, new_weights=new, objective=objective)
-    loaded.head_order, loaded.own_class = order, model.class_
+    loaded.head_order, loaded.own_class, loaded.grown = order, model.class_, grown
     return loaded
 
 
@@ -182,6 +187,24 @@ def _build(
     return hf, new
 
 
+def _grow_vocabulary(hf: Any, size: int, seed: int, name: str) -> tuple[str, ...]:
+    """Add random rows to the embedding and to a head with a score for each token; return the names of their weights.
+
+    These count as new weights: nothing may freeze them, and an adapter trains them whole.
+    """
+    torch.manual_seed(seed)
+    before = hf.config.vocab_size
+    # Not the mean of the rows, which transformers takes by default: its last bits depend on the machine.
+    hf.resize_token_embeddings(size, mean_resizing=False)
+    layers = [layer for layer in (hf.get_input_embeddings(), hf.get_output_embeddings()) if layer is not None]
+    scores = hf.named_parameters() if hf.get_output_embeddings() is not None else ()
+    if left := [key for key, weight in scores if len(weight) == before and not in_body(hf, key)]:  # the bias of ESM
+        message = f"model.resize_vocabulary: transformers does not grow {listing(left, 3)} of {name}; train without it"
+        raise ConfigError(message, code="model.vocabulary", key="model.resize_vocabulary", name=name)
+    weights = {id(weight) for layer in layers for weight in layer.parameters()}
+    return tuple(name for name, weight in hf.named_parameters() if id(weight) in weights)
+
+
 def encoder_options(auto_class: str, config: Any) -> dict[str, bool]:
     """Return the option with which `AutoModel` has no pooler, which no task would train; empty for other classes."""
     import transformers
@@ -207,8 +230,11 @@ def log_new_weights(model: TaskModel, name: str) -> None:
     if len(model.new_weights) == sum(1 for _ in model.hf.parameters()):
         log.info("all weights are new")
         return
-    if model.new_weights:
-        log.info("new weights, which %s does not have: %s", name, ", ".join(model.new_weights))
+    if new := [key for key in model.new_weights if key not in model.grown]:
+        log.info("new weights, which %s does not have: %s", name, ", ".join(new))
+    if model.grown:
+        size = model.hf.config.vocab_size
+        log.info("the vocabulary of %s grows to %d tokens; the rows of added ones are new", name, size)
     if model.head_order:
         level, text = model.head_order
         log.log(level, "the head of %s is kept: %s", name, text, extra=coded("model.head_labels", name=name))
@@ -249,7 +275,7 @@ def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:
     size = getattr(config, "vocab_size", None)
     num_ids = num_token_ids(tokenizer)
     if size is not None and num_ids > size:
-        advice = "set model.tokenizer to the tokenizer it was trained with"
+        advice = "set model.tokenizer to the tokenizer of its training, or model.resize_vocabulary: true for new rows"
         if model.from_scratch:
             advice = f"set model.overrides.vocab_size to {num_ids}"
             if model.tokenizer is not None:

@@ -61,6 +61,8 @@ class TaskModel(nn.Module):
         """Class of `model.class`, whose forward pass is code of the user."""
         self.head_order: tuple[int, str] | None = None
         """What `load.order_rows` did with the rows of a loaded head, for messages."""
+        self.grown: tuple[str, ...] = ()
+        """Those of `new_weights` of which only the rows of added tokens are new."""
         self.hf = hf
         self.task_kind = task_kind
         self.objective = objective or OBJECTIVES[task_kind]

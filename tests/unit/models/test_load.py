@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from architectures import CONFIGS
 from raised import raises_code
 from safetensors.torch import load_file, save_file
 from tiny import VOCABULARY, tiny_model, tiny_tokenizer
@@ -19,11 +20,12 @@ from transformers import ModernBertConfig, PreTrainedTokenizerFast, T5Config
 
 from paratune.config import permission
 from paratune.config.feasibility import DEMO_MODEL
-from paratune.config.sections import ModelOptions
+from paratune.config.sections import LoraOptions, ModelOptions
 from paratune.errors import ConfigError
 from paratune.models.config import load_config
 from paratune.models.load import Head, load_model, log_new_weights, require_weights
 from paratune.models.locate import locate
+from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel, freeze_encoder, set_output_bias
 from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
@@ -408,6 +410,76 @@ def test_more_embeddings_than_tokens_are_allowed_but_not_fewer(folder: Path, tmp
     beside = ModelOptions(name=str(folder), from_scratch=True, overrides={"vocab_size": 6})
     text = error_text(lambda: load_model(beside, "mlm", head, load_tokenizer(beside), POLICIES["fp32"], 0))
     assert f"set model.overrides.vocab_size to {len(VOCABULARY)}" in text
+
+
+GROWING = ["bert", "roberta", "distilbert", "electra", "albert", "modernbert", "deberta-v2"]
+
+
+@pytest.mark.parametrize("auto_class", [AUTO_CLASS, "AutoModelForMaskedLM"])
+@pytest.mark.parametrize("name", GROWING)
+def test_a_vocabulary_grows_where_the_tokenizer_has_added_tokens(tmp_path: Path, name: str, auto_class: str):
+    start, maker = tmp_path / "start", getattr(transformers, auto_class)
+    torch.manual_seed(1)
+    base = maker.from_config(CONFIGS[name]())
+    base.save_pretrained(start)
+    tokenizer = tiny_tokenizer(start)
+    tokenizer.add_tokens(["covid", "lockdown", "[ORDER]"])
+    tokenizer.save_pretrained(start)
+    options = ModelOptions(name=str(start), resize_vocabulary=True)
+    head = head_of(NAMES) if auto_class == AUTO_CLASS else Head(auto_class)
+    kind, size = ("classification" if auto_class == AUTO_CLASS else "mlm"), len(VOCABULARY)
+    with raises_code("model.vocabulary", size, size + 3, "model.resize_vocabulary"):
+        load_model(ModelOptions(name=str(start)), kind, head, tokenizer, POLICIES["fp32"], 0)
+    model = load_model(options, kind, head, tokenizer, POLICIES["fp32"], 0)
+    again = load_model(options, kind, head, tokenizer, POLICIES["fp32"], 0)
+    rows = model.hf.get_input_embeddings().weight
+    assert load_config(options).vocab_size == model.hf.config.vocab_size == len(rows) == size + 3
+    assert torch.equal(rows[:size], base.get_input_embeddings().weight)
+    assert rows[size:].std() > 0
+    assert torch.equal(rows, again.hf.get_input_embeddings().weight)
+    tied = [key for key, weight in model.hf.named_parameters() if weight is rows]
+    assert set(tied) <= set(model.grown) <= set(model.new_weights)
+    with raises_code("model.head_untrained"):
+        freeze_encoder(model)
+    ids = torch.tensor([[5, size + 2, 7, size]])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    logits = model.hf.eval()(input_ids=ids).logits
+    logits.logsumexp(-1).sum().backward()
+    optimizer.step()
+    weights = {f"hf.{key}": value for key, value in model.hf.state_dict().items()}
+    save_model(tmp_path / "saved", model, tokenizer, weights, {})
+    theirs, saved_tokenizer = (
+        maker.from_pretrained(tmp_path / "saved").eval(),
+        tokenizer.from_pretrained(tmp_path / "saved"),
+    )
+    assert saved_tokenizer.convert_tokens_to_ids("lockdown") == size + 1
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(input_ids=ids).logits, model.hf(input_ids=ids).logits)
+    if kind == "mlm":
+        assert theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
+        assert logits.shape[-1] == size + 3
+    plain = load_model(ModelOptions(name=str(tmp_path / "saved")), kind, head, saved_tokenizer, POLICIES["fp32"], 0)
+    assert (plain.grown, plain.new_weights) == ((), ())
+
+
+def test_a_head_that_transformers_does_not_grow_is_refused(tmp_path: Path):
+    transformers.EsmForMaskedLM(CONFIGS["esm"]()).save_pretrained(tmp_path)
+    tokenizer = tiny_tokenizer(tmp_path)
+    tokenizer.add_tokens(["covid"])
+    with raises_code("model.vocabulary", "lm_head.bias", key="model.resize_vocabulary"):
+        options = ModelOptions(name=str(tmp_path), resize_vocabulary=True)
+        load_model(options, "mlm", Head("AutoModelForMaskedLM"), tokenizer, POLICIES["fp32"], 0)
+
+
+def test_an_adapter_trains_the_grown_embedding(folder: Path):
+    pytest.importorskip("peft")
+    tokenizer = tiny_tokenizer(folder)
+    tokenizer.add_tokens(["covid"])
+    tokenizer.save_pretrained(folder)
+    options = ModelOptions(name=str(folder), resize_vocabulary=True, adapter=LoraOptions(kind="lora"))
+    model = load_model(options, "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0)
+    trained = {name for name, weight in model.hf.named_parameters() if weight.requires_grad and "lora" not in name}
+    assert trained == {"bert.embeddings.word_embeddings.weight", "classifier.weight", "classifier.bias"}
 
 
 def test_only_special_tokens_of_the_configuration_get_new_ids(tmp_path: Path):
