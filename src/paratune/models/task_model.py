@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
-from paratune.config.own_code import CLASS_KEY, own_code_errors
+from paratune.config.own_code import CLASS_KEY, own_code_errors, wrong_result
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
 from paratune.models.attention.register import NAME as PACKED
@@ -108,7 +108,13 @@ class TaskModel(nn.Module):
                 model_output = self.hf(**inputs, **self._options)
         finally:
             self._set_batch(None)  # after an error, too: a later call of `hf` alone must not be cut by the hook
-        return self.objective.outputs(model_output, batch)
+        outputs = self.objective.outputs(model_output, batch)
+        if self.own_class and (outputs.ndim != 2 or outputs.shape[1] != self.hf.config.num_labels):
+            # The loss takes more logits than classes, and would train without an error.
+            what = f"logits {tuple(outputs.shape)}"
+            wanted = f"config.num_labels of each row: (rows, {self.hf.config.num_labels})"
+            raise wrong_result(self.own_class, CLASS_KEY, what, wanted)
+        return outputs
 
     def release(self) -> Any:
         """Return the model of transformers for use by itself, without our hook; this object must not be used later."""

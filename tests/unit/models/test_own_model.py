@@ -140,6 +140,17 @@ def test_an_adapter_beside_an_own_head_is_merged(base, tmp_path):
     assert torch.allclose(outputs(load(saved(tmp_path / "merged", model))), outputs(model), atol=1e-6)
 
 
+@pytest.mark.parametrize("change", ["wide", "narrow", "tokens"])
+def test_a_class_with_other_logits_than_classes_is_refused(base, monkeypatch, change):
+    model = load(base, head=None, **{"class": f"{__name__}:TwoLayers"})
+    size = {"wide": 4, "narrow": 2}.get(change, 3)
+    model.hf.out = torch.nn.Linear(32, size).double()
+    if change == "tokens":
+        monkeypatch.setattr(model.hf.out, "forward", lambda hidden: hidden.new_zeros(3, 4, 3))
+    with raises_code("own_code.wrong_result", "(rows, 3)"):
+        model(rows([4, 9, 2], "classification"))
+
+
 def test_an_own_class_takes_packed_rows_and_its_parameters_are_initialised(base):
     model = load(base, head=None, **{"class": f"{__name__}:TwoLayers"})
     assert model.hf.scale.tolist() == [0.5] * 32
