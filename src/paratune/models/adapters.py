@@ -34,13 +34,7 @@ _QUERY_AND_VALUE: Final = (("query", "value"), ("q_proj", "v_proj"), ("q", "v"),
 
 
 def add_adapter(hf: Any, options: LoraOptions, *, new_weights: tuple[str, ...] = (), seed: int = 0) -> None:
-    """Add the adapter to a model in place, and freeze all weights of the encoder that were loaded.
-
-    Args:
-        hf: Model of transformers with the head of a task, in its dtype.
-        options: The section of the configuration.
-        new_weights: Names of weights that were not loaded; they are trained.
-        seed: Seed of the adapter's first matrices, as for new weights.
+    """Add the adapter to a model in place, and freeze all weights of the encoder but `new_weights`, by name.
 
     Raises:
         ConfigError: The model has no layers that the options name.
@@ -169,13 +163,8 @@ def save_adapter(
 
 
 def load_adapter(hf: Any, folder: Path) -> set[str]:
-    """Add a saved adapter to the weights of a model, and replace those that were trained whole; return their names.
-
-    Nothing of PEFT stays.
-
-    Args:
-        hf: Model with the head of the task and the weights of the base model.
-        folder: With the files of `save_adapter`, or of PEFT for LoRA.
+    """Add a saved adapter to the weights of its base model, and replace those that were trained whole; return their
+    names. The folder is from `save_adapter`, or of PEFT for LoRA; nothing of PEFT stays in the model.
 
     Raises:
         CheckpointError: The folder cannot be read, or is an adapter for another model.

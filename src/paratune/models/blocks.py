@@ -40,14 +40,8 @@ def shorten_last_layer(layer: nn.Module, attend: Callable[..., Tensor] | None = 
 
     With it, the layer returns (1, B, D): the first token of each row. Without it, on the meta device, or where other
     code has replaced its forward (such as activation checkpointing), it returns (1, T, D) as before; so a caller checks
-    the shape.
-
-    Args:
-        layer: The last of a model's repeated layers.
-        attend: Replaces `_attend`, on the meta device, too; row lengths have no values there.
-
-    Returns:
-        Whether the class of the layer is supported; otherwise nothing changes.
+    the shape. `attend` replaces `_attend`, on the meta device, too, where row lengths have no values. Returns whether
+    the class of the layer is supported; otherwise nothing changes.
     """
     if type(layer).__name__ not in LAYERS or getattr(layer, "is_decoder", False):
         return False
@@ -88,18 +82,9 @@ def _attend(
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], *, scale: float, p: float) -> Tensor:
-    """Return softmax(scale q K^T) V of one query for each row, with dropout on the probabilities.
+    """Return softmax(scale q K^T) V of one query for each row, (B, H, K), with dropout `p` on the probabilities.
 
-    Args:
-        query: (B, H, K).
-        key: (T, H, K), packed rows.
-        value: As `key`.
-        lengths: Tokens of each row, at least 1; they sum to T.
-        scale: Factor of the scores.
-        p: Probability of dropping an attention probability.
-
-    Returns:
-        (B, H, K).
+    `query` is (B, H, K), `key` and `value` are packed rows, (T, H, K), and `lengths` their tokens, at least 1 each.
     """
     B, L = len(lengths), max(lengths)
     shift_B = np.arange(0, B * L, L) - np.cumsum([0, *lengths[:-1]])

@@ -109,16 +109,8 @@ def _take_vocabulary(config: Any, tokenizer: Any) -> None:
 
 
 def _check_config(config: Any, name: str, source: str) -> None:
-    """Check a configuration of transformers before a model is made.
-
-    Args:
-        name: `model.name`.
-        source: Its folder or hub name.
-
-    Raises:
-        ConfigError: It names code of the hub that --run-code does not allow, has no list of architectures, or has a
-            decoder without a start token.
-    """
+    """Raise a ConfigError for a configuration that names code of the hub which --run-code does not allow, has no list
+    of architectures, or has a decoder without a start token; `source` is the folder or hub name of `name`."""
     kernels = [NamedCode("attn_implementation", kernel) for kernel in dict.fromkeys(_kernels(config))]
     admit(kernels, source, is_own=False)
     architectures = config.architectures or ()
@@ -203,7 +195,7 @@ def token_limit(config: Config, tokenizer: Any) -> int:
 
 
 def max_positions(config: Any, tokenizer: Any) -> int | None:
-    """Return the most tokens of a sample, or None when neither model nor tokenizer sets a limit."""
+    """Return the most tokens of a sample by model and tokenizer; None where neither sets a limit."""
     limits = [] if (positions := num_positions(config)) is None else [positions]
     if tokenizer.model_max_length < _NO_LIMIT:
         limits.append(int(tokenizer.model_max_length))

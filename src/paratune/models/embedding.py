@@ -122,10 +122,7 @@ def group_cosines(vectors: Tensor, batch: Batch, *, group: int) -> tuple[Tensor,
     and always counts. Others count if their sample is in the same group and no filler, and unless they are related to
     the text for sure: they are the text itself, its own pair, or the pair of an equal text of the group.
 
-    Args:
-        vectors: (B, K, D); samples `group` i to `group` i + `group` - 1 are group i.
-        batch: Its labels are `text_ids`, (B, K).
-        group: Samples of a group; the last group may have fewer.
+    `vectors` are (B, K, D), of which `group` samples after each other are a group; labels are `text_ids`, (B, K).
     """
     assert batch.labels is not None
     size, count, _ = vectors.shape

@@ -77,11 +77,6 @@ def load_model(
     """Return the model with a head for a task, on the CPU, in the parameter dtype of the precision policy.
 
     Args:
-        model: Section of the configuration.
-        task_kind: Kind of the task; determines the loss.
-        head: Head on the encoder.
-        tokenizer: Its vocabulary must fit the model's.
-        precision: Gives the dtype of the weights.
         seed: Seed of new weights, so that all processes and strategies start with the same weights.
         head_must_exist: Raise where a weight of the head is missing, for use without training.
         objective: As for `TaskModel`.
@@ -324,12 +319,8 @@ def order_rows(
     Labels are the same up to case and white space around them. A head for other labels is kept as it is, as
     `from_pretrained` of transformers keeps it: its rows are a start like any other.
 
-    Args:
-        hf: On the CPU.
-        saved: Labels of the rows, from `saved_labels`.
-        names: Labels of the task, as many as the head has outputs.
-        new: Names of the weights that were not loaded.
-        is_ordinal: Whether an output stands for all labels above one, which are others in another order.
+    `saved` are the labels of the rows, `names` those of the task, as many; `new` are the weights that were not loaded.
+    If `is_ordinal`, an output stands for all labels above one, which are others in another order.
     """
     # Rows of the code of others are not reordered: its last layer may not be that of the logits.
     layers = output_layers(hf, len(names)) if type(hf).__module__.startswith("transformers.") else []

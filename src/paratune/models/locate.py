@@ -38,7 +38,6 @@ _KNOWN_ERRORS: Final = (
         "its type is {0}, which transformers {version} does not have (it was saved by {saved_by}); install a newer "
         "version (pip install -U transformers), or name another model",
     ),
-    (r"Should have a `model_type` key", "its config.json has no model_type, so it is not that of a model"),
     (
         r"Unrecognized configuration class.*?\b(\w+)Config\b.*AutoModel: (\w+)",
         "transformers has no {1} of type {0}; name another model",
@@ -47,7 +46,6 @@ _KNOWN_ERRORS: Final = (
         r"deserializing header",
         "its weights are incomplete, or a pointer of Git LFS; copy the folder again, or run git lfs pull there",
     ),
-    (r"is not a valid JSON file", "its config.json is not JSON; copy the folder again"),
     (
         r"Couldn't instantiate the backend tokenizer",
         "no file of the folder is a vocabulary that transformers reads; copy tokenizer.json there, or set "
@@ -56,11 +54,6 @@ _KNOWN_ERRORS: Final = (
     (
         r"quantiz|bitsandbytes|GPTQ|AWQ",
         "its weights are quantized (quantization_config in its config.json); name the model that it was made from",
-    ),
-    (
-        r"Flash ?Attention ?\d? ?has been toggled on",
-        "its config.json asks for FlashAttention, whose package is not installed; set model.overrides: "
-        "{{_attn_implementation: sdpa}}",
     ),
 )
 """Errors of transformers, as patterns, and what they mean here. Their own advice is for programs that call it."""

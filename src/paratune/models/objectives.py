@@ -157,15 +157,10 @@ def pooled(objective: Objective, pooling: SamplePooling) -> Objective:
 def own_loss(objective: Objective, name: str, options: Mapping[str, Any]) -> Objective:
     """Return an objective with the loss of rows of a function outside paratune.
 
-    The function is called as `function(outputs, labels, **options)` with one value for each row: outputs (B, C), or
-    (B,) where the head has one output; labels (B,) or (B, C), integers in classification and ordinal tasks, otherwise
-    of the dtype of the outputs. It returns the loss of each row, (B,). It is imported with the first loss, so that
-    predictions without labels do not need it.
-
-    Args:
-        objective: The objective of the kind of task.
-        name: package.module:function.
-        options: Keyword arguments of the function.
+    The function, `name`, is called as `function(outputs, labels, **options)` with one value for each row: outputs
+    (B, C), or (B,) where the head has one output; labels (B,) or (B, C), integers in classification and ordinal tasks,
+    otherwise of the dtype of the outputs. It returns the loss of each row, (B,). It is imported with the first loss, so
+    that predictions without labels do not need it.
     """
     return replace(objective, row_losses=partial(_own_losses, name=name, options=dict(options)))
 

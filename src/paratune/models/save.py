@@ -28,12 +28,6 @@ POOLING_FOLDER: Final = "1_Pooling"
 LIMIT_FILE: Final = "sentence_bert_config.json"
 _PACKAGE: Final = "sentence_transformers.models"
 _POOLINGS: Final[dict[str, str]] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
-_OTHER_POOLINGS: Final = (
-    "pooling_mode_max_tokens",
-    "pooling_mode_mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens",
-    "pooling_mode_lasttoken",
-)
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ def write_modules(folder: Path, modules: SentenceModules, *, width: int) -> None
     write_json(folder / LIMIT_FILE, {"max_seq_length": modules.max_length, "do_lower_case": False})
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
     chosen = {key: name == modules.pooling for name, key in _POOLINGS.items()}
-    pooling = {"word_embedding_dimension": width, **chosen, **dict.fromkeys(_OTHER_POOLINGS, False)}
+    pooling = {"word_embedding_dimension": width, **chosen}
     for number, kind in enumerate(kinds[1:], start=1):
         (folder / f"{number}_{kind}").mkdir()
     write_json(folder / POOLING_FOLDER / "config.json", {**pooling, "include_prompt": True})
@@ -120,9 +114,7 @@ def save_model(
     """Write configuration, weights (safetensors), tokenizer and `paratune.json`: all files or none (see `atomic`).
 
     Args:
-        folder: Replaced when it exists.
         model: Gives the architecture and the configuration; its own weights are not read.
-        tokenizer: Saved in the same folder.
         tensors: Whole weights on the CPU by their names in `model`, such as hf.classifier.weight.
         task: Content of `paratune.json` as JSON values; the hashes of the files are added.
         adapter_base_model: Folder or hub name of the base model; then only the adapter is written. None writes a plain

@@ -27,20 +27,11 @@ TF32: Final = 5e-3
 def why_not(
     device: torch.device, dtype: torch.dtype, *, num_heads: int, head_width: int, windows: Iterable[int | None]
 ) -> str | None:
-    """Return why packed rows cannot be trained on a device, or None if they can.
+    """Return why packed rows cannot be trained on a device, a sentence for a log; None where outputs and gradients of
+    its kernel agree with `reference_attention` within `TOLERANCE`.
 
-    The kernel is called without dropout, once for each window, and compared with `reference_attention` on the host, in
-    float32 or float64. On the CPU the tiles are called, even where `cpu.attend` would choose another function.
-
-    Args:
-        device: Device of the training. The test draws no random numbers of any device.
-        dtype: Dtype of queries, keys and values, which is the compute dtype.
-        num_heads: H of queries; at most `MOST_HEADS` are tested.
-        head_width: K.
-        windows: `window` of `cpu.attend` of each layer.
-
-    Returns:
-        A sentence without a full stop, for a log; None where outputs and gradients agree within `TOLERANCE`.
+    The kernel is called without dropout, once for each of the `windows` of layers, in the compute dtype. On the CPU the
+    tiles are called, even where `cpu.attend` would choose another function. No random numbers of a device are drawn.
 
     Raises:
         torch.OutOfMemoryError: There is no memory for even this.

@@ -101,23 +101,14 @@ def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[t
     return [(block, list(tiles(block, num_heads, window))) for block in blocks(lengths)]
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths: Sequence[int],
-    *,
-    scale: float,
-    dropout: float = 0.0,
-    window: int | None = None,
-) -> Tensor:
-    """Return the result of `attend_tiles`, or of `attend_rows` where that is faster.
+def attend(*inputs: Any, dropout: float = 0.0, window: int | None = None, **scale: float) -> Tensor:
+    """Return the result of `attend_tiles`, which has the arguments, or of `attend_rows` where that is faster.
 
     PyTorch's flash kernel for the CPU has no dropout, and computes scores outside of a window, too. Without dropout and
     window, it is 1.0 to 1.7 times as fast as the tiles, most for short rows and consecutive rows of equal length.
     """
     function = attend_tiles if dropout > 0 or window is not None else attend_rows
-    return function(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+    return function(*inputs, dropout=dropout, window=window, **scale)
 
 
 def attend_tiles(
@@ -202,7 +193,7 @@ class _TiledAttention(torch.autograd.Function):
         # The masks in the tiles are 0 or 1: dropout's factor of kept entries, `keep_scale`, is applied here, too.
         c = ctx.keep_scale
         factors = c * ctx.scale, c * LN_2, c
-        saved = iter(ctx.saved_tensors)
+        saved = iter(ctx.saved_tensors)  # in the order of forward: for each block Q, N, V, then the bits of its tiles
         dQ, dN, dV = (torch.empty_like(grad, dtype=dtype, memory_format=torch.contiguous_format) for _ in range(3))
         scratch = _scratch(ctx.planned, dQ, 3)
         with torch.autocast("cpu", enabled=False):
@@ -229,6 +220,7 @@ def _forward(
     """Write the outputs of a block to `out` and -lse into Q; return the masks as bits, one tensor for each tile."""
     Q, N, V = inputs
     G, L, K = V.shape
+    # Outputs before the division by the sums of their probabilities, these sums, and what is subtracted from scores.
     Ob, total, peak = Q.new_empty(G, L, K), Q.new_empty(G, L, 1), Q.new_zeros(G, L, 1)
     bits: list[Tensor] = []
     for tile in its_tiles:
@@ -246,13 +238,14 @@ def _forward(
         if masks is not None:
             mask = masks.draw(P.numel())
             bits.append(torch.from_numpy(np.packbits(mask)))
+            # After the sums: dropout sets probabilities of the softmax to 0, and does not make the others larger.
             P.mul_(_part(scratch[1], tile).copy_(_as_tensor(mask, tile)))
         torch.bmm(P, V[g, j], out=Ob[g, i])
     # Minus the log-sum-exp goes into the column of Q that is multiplied by the ones in N: in the backward pass, exp2 of
     # the same matrix product gives the probabilities.
     Q[..., K : K + 1] = total.log2().add_(peak).neg_()
     if masks is not None:
-        total.div_(masks.keep_scale or 1.0)
+        total.div_(masks.keep_scale or 1.0)  # 0 if all entries are dropped: then the outputs are 0, not 0 / 0
     for span, length, o, t in zip(block.spans, block.lengths, _by_row(Ob, block), _by_row(total, block), strict=True):
         torch.div(o[:, :length].transpose(0, 1), t[:, :length].transpose(0, 1), out=out[span])
     return bits

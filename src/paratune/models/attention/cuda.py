@@ -84,20 +84,10 @@ def attend(
     dropout: float = 0.0,
     window: int | None = None,
 ) -> Tensor:
-    """Return softmax(scale Q K^T) V of each row by itself, with dropout on the probabilities.
+    """Return softmax(scale Q K^T) V of each row by itself, (T, H, K); arguments as in `cpu.attend_tiles`.
 
-    Args:
-        query: (T, H, K), on a CUDA device.
-        key: As `query`.
-        value: As `query`.
-        cu_seqlens: (B + 1,), int32, on the same device, starts at 0, ends with T.
-        max_seqlen: Tokens of the longest row, or more.
-        scale: Factor of the scores, commonly K ** -0.5.
-        dropout: Probability of dropping an attention probability.
-        window: Query i attends to keys j of its row with |i - j| < window; None for all keys.
-
-    Returns:
-        (T, H, K), in the dtype of `query`.
+    Tensors are on one CUDA device; `cu_seqlens`, (B + 1,), int32, are the ends of rows, from 0 to T, and `max_seqlen`
+    is the number of tokens of the longest row, or more.
 
     Raises:
         ValueError: Tensors differ in dtype or device, or `cu_seqlens` is not int32 on that device: the kernels do not
@@ -136,7 +126,7 @@ def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) 
     while (kernel := choose_kernel(query.dtype, query.shape[-1], rows.window, capability)) != "rows":
         try:
             out = _by_kernel(kernel, query, key, value, rows)
-        except RuntimeError as error:
+        except RuntimeError as error:  # such as a kernel that this build of PyTorch lacks for the GPU
             # An AcceleratorError belongs to an earlier kernel, and the device cannot be used any more.
             if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
                 raise

@@ -109,6 +109,7 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
         sizes = layer.pos_ebd_size, layer.position_buckets, layer.max_relative_positions
         by_query, by_key = distances(q.shape[1], *sizes)
         scores = q @ k.mT
+        # (2L - 1, H, K) to (H, K, 2L - 1): a product for each distance, which the view spreads over pairs (i, j).
         if keys_PHK is not None:
             scores = scores + slanted(q @ keys_PHK[by_query].permute(1, 2, 0))
         if queries_PHK is not None:
@@ -119,16 +120,11 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
 
 @lru_cache(maxsize=1024)
 def distances(length: int, span: int, buckets: int, max_position: int) -> tuple[Tensor, Tensor]:
-    """Return the index of the relative position of each distance i - j, from L - 1 down to 1 - L, (2L - 1,).
+    """Return the index of the relative position of each distance i - j, from L - 1 down to 1 - L, (2L - 1,): for content
+    to position, and for position to content.
 
-    Args:
-        length: L.
-        span: Relative positions in each direction.
-        buckets: `position_buckets`: larger distances than half of it share positions; below 1, none do.
-        max_position: Largest distance with a position.
-
-    Returns:
-        For content to position, and for position to content.
+    `span` are the relative positions in each direction. Distances above half of `buckets` share positions; below 1 none
+    do. `max_position` is the largest distance with a position.
     """
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 

@@ -102,18 +102,10 @@ def self_attention_rows(
 def forward(
     kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds, *, has_backward: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the attention of each row by itself, and the tensors that `backward` needs.
+    """Return the attention of each row by itself, (T, H, K), and the tensors that `backward` needs: the log-sum-exp of
+    the scores, float32, and two with the state of the random numbers.
 
-    Args:
-        kernel: flash or efficient.
-        query: (T, H, K), T of queries.
-        key: (T, H, K), T of keys, in the dtype of `query`; nothing checks that.
-        value: As `key`.
-        rows: Row ends and options.
-        has_backward: Whether there will be a backward pass.
-
-    Returns:
-        (T, H, K); the log-sum-exp of the scores, float32; two tensors with the state of the random numbers.
+    Keys and values have the dtype of the queries; nothing checks that.
     """
     ends, longest = (rows.cu_seqlens_q, rows.cu_seqlens_k), (rows.max_q, rows.max_k)
     if kernel == "flash":

@@ -74,19 +74,9 @@ def forward(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, *opti
     return out, state, query.new_empty(0), query.new_empty(0)
 
 
-def backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    cu_seqlens: Tensor,
-    *options: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the gradients of queries, keys and values; `out`, `a`, `b` and `c` are the results of `forward`."""
+def backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the gradients of queries, keys and values; `others` are the results of `forward`, then its options."""
+    out, a, b, c, cu_seqlens, *options = others
     rows = self_attention_rows(cu_seqlens, *options)
     kernel = _kernel(query, rows.window)
     if kernel != "rows":

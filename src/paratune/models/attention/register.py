@@ -86,6 +86,7 @@ def make_mask(make: MakeMask, is_full: bool, /, *args: Any, **kwargs: Any) -> Te
         return make(*args, **kwargs)
     if is_full:
         return make(*args, **kwargs | {"attention_mask": None})
+    # Without these the function would read the mask from the device, to return None where it hides nothing.
     return make(*args, **kwargs | {"allow_is_bidirectional_skip": False, "allow_is_causal_skip": False})
 
 
@@ -115,19 +116,11 @@ def packed_attention(
 
     Args:
         module: The layer. Its `is_causal` counts where the argument is None; without both it is causal, as in `sdpa`.
-        query: (1, H, T, K).
-        key: (1, H, T, K), or with fewer heads, a divisor of H, each for a group of query heads.
-        value: As `key`.
-        attention_mask: None: a packed batch has no padding.
-        scaling: Factor of the scores; None for K ** -0.5.
-        dropout: Probability of dropping an attention probability; 0 in evaluation.
-        sliding_window: Query i attends to keys j of its row with |i - j| < sliding_window; None for all keys.
-        cu_seqlens: (B + 1,), int32, starts at 0, ends with T; on the device of `query`.
-        max_seqlen: Tokens of the longest row, or more, as a Python number; required on CUDA.
-        is_causal: Must not be true.
+        query: (1, H, T, K); keys and values may have fewer heads, a divisor of H, each for a group of query heads.
+        cu_seqlens: As in `cuda.attend`, with `max_seqlen`, which only CUDA requires.
 
-    Returns:
-        (1, T, H, K) in the dtype of `value`, and None for the probabilities.
+    Others are those of transformers' interface, and as in `cpu.attend_tiles`. Returns (1, T, H, K) in the dtype of
+    `value`, and None for the probabilities.
 
     Raises:
         NotImplementedError: Causal attention, a mask, or another unsupported argument.
