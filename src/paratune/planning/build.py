@@ -1,8 +1,12 @@
 """Builds the model of a configuration with the head of its task, on the current default device, without its weights."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from paratune.config.permission import is_allowed
 from paratune.config.sections import ModelOptions
@@ -23,6 +27,30 @@ _HEADS = {
     "token_classification": "AutoModelForTokenClassification",
 }
 """Class of transformers by the kind of task; all others have a head for rows."""
+
+
+class _SortedSet(set[Any]):
+    """A set whose order does not depend on PYTHONHASHSEED."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=repr))
+
+
+@contextmanager
+def sets_in_order(model: nn.Module) -> Iterator[None]:
+    """Let the code of a model loop over sets in a fixed order, and so allocate in a fixed order.
+
+    ModernBERT loops over the set of its kinds of layers: each process would plan another fragmentation.
+    """
+    names = {type(module).__module__ for module in model.modules()}
+    modules = [vars(sys.modules[name]) for name in names if name.startswith("transformers.models.")]
+    for module in modules:
+        module["set"] = _SortedSet  # found before the built-in name
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.pop("set", None)
 
 
 def build_model(

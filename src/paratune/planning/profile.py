@@ -24,7 +24,7 @@ from paratune.config.traits import Traits
 from paratune.models.blocks import checkpoint_blocks, shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
-from paratune.planning.build import build_model
+from paratune.planning.build import build_model, sets_in_order
 from paratune.planning.shims import (
     CountedDropout,
     Kernels,
@@ -210,7 +210,7 @@ def profile(
         if entry is not None and entry.shortens and activation_checkpointing is None:
             shorten_last_layer(find_blocks(model)[-1], attend.first)
         count_packed_attention(model, attend)
-        with Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype) as kernels:
+        with sets_in_order(model), Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype) as kernels:
             return _trace_passes(model, batch, known_tensors, trace, kernels, factors)
 
     traced = on_meta(run)

@@ -219,3 +219,19 @@ def test_an_adapter_trains_its_matrices_and_the_head_only() -> None:
     # Two moments of 4 bytes for each number, and a count of steps of 4 bytes for each parameter.
     states = unsharded(found.parameters, adam_bytes())
     assert (states.gradients, states.optimizer) == (4 * found.num_trained, 8 * found.num_trained + 4 * len(trained))
+
+
+def test_a_model_that_loops_over_a_set_allocates_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONHASHSEED 0 and 1 the loop of ModernBERT has two orders, and plans had two fragmentations."""
+    from transformers.models.modernbert import modeling_modernbert as module
+
+    seen, rotate = [], module.ModernBertRotaryEmbedding.forward
+
+    def forward(self: Any, hidden: Any, positions: Any, layer_type: str) -> Any:
+        seen.append((layer_type, list(module.set("zyxwvutsrqponm"))))
+        return rotate(self, hidden, positions, layer_type)
+
+    monkeypatch.setattr(module.ModernBertRotaryEmbedding, "forward", forward)
+    profile(small("modernbert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False)
+    assert seen == [(name, list("mnopqrstuvwxyz")) for name in ("full_attention", "sliding_attention")]
+    assert "set" not in vars(module)

@@ -120,8 +120,8 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
 
 @lru_cache(maxsize=1024)
 def distances(length: int, span: int, buckets: int, max_position: int) -> tuple[Tensor, Tensor]:
-    """Return the index of the relative position of each distance i - j, from L - 1 down to 1 - L, (2L - 1,): for content
-    to position, and for position to content.
+    """Return the index of the relative position of each distance i - j, from L - 1 down to 1 - L, (2L - 1,): for
+    content to position, and for position to content.
 
     `span` are the relative positions in each direction. Distances above half of `buckets` share positions; below 1 none
     do. `max_position` is the largest distance with a position.
