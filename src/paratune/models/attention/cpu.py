@@ -101,14 +101,14 @@ def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[t
     return [(block, list(tiles(block, num_heads, window))) for block in blocks(lengths)]
 
 
-def attend(*inputs: Any, dropout: float = 0.0, window: int | None = None, **scale: float) -> Tensor:
+def attend(*inputs: Any, **options: Any) -> Tensor:
     """Return the result of `attend_tiles`, which has the arguments, or of `attend_rows` where that is faster.
 
     PyTorch's flash kernel for the CPU has no dropout, and computes scores outside of a window, too. Without dropout and
     window, it is 1.0 to 1.7 times as fast as the tiles, most for short rows and consecutive rows of equal length.
     """
-    function = attend_tiles if dropout > 0 or window is not None else attend_rows
-    return function(*inputs, dropout=dropout, window=window, **scale)
+    needs_tiles = options.get("dropout", 0.0) > 0 or options.get("window") is not None
+    return (attend_tiles if needs_tiles else attend_rows)(*inputs, **options)
 
 
 def attend_tiles(
