@@ -41,7 +41,7 @@ MODELS = [
         "torn weights",
         train_with("model.name=torn"),
         EXIT_CONFIG,
-        ("torn: the model cannot be loaded",),
+        ("model: torn", "weights are incomplete"),
         prepare=damaged_model("torn", _truncated("model.safetensors")),
     ),
     Case(

@@ -76,12 +76,9 @@ class CheapDropout(nn.Dropout):
 
 
 def use_cheap_dropout(root: nn.Module) -> int:
-    """Change every `nn.Dropout` inside a module to `CheapDropout`; names of parameters stay the same.
+    """Change every `nn.Dropout` inside a module to `CheapDropout`, and return their number.
 
     Dropout that a model calls as a function, without a module, does not change.
-
-    Returns:
-        Number of changed modules.
     """
     modules = [module for module in root.modules() if type(module) is nn.Dropout]
     for module in modules:

@@ -41,12 +41,9 @@ class OneDnnLinear(nn.Linear):
 
 
 def use_onednn(module: nn.Module) -> int:
-    """Change every `nn.Linear` inside a module to `OneDnnLinear`, where that is faster; names of parameters stay.
+    """Change every `nn.Linear` inside a module to `OneDnnLinear`, where that is faster, and return their number.
 
     The processor's vendor decides, not a measurement: so two sessions of a run on one machine compute the same bits.
-
-    Returns:
-        Number of modules changed.
     """
     if not is_onednn_faster():
         return 0

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -312,11 +313,11 @@ def pickles(folder: Path) -> list[Path]:
 
 def safetensors_line(files: Sequence[Path]) -> str:
     """Return the shell command that saves pickled weights as safetensors in the same folder."""
-    safe = files[0].with_name(WEIGHT_FILES[0])
-    code = (
+    names, safe = json.dumps([*map(str, files)]), json.dumps(str(files[0].with_name(WEIGHT_FILES[0])))
+    code = (  # only double quotes, so that the shell needs no others
         "import torch; from safetensors.torch import save_file; "
-        f"parts = [torch.load(f, map_location='cpu', weights_only=True) for f in {[*map(str, files)]}]; "
-        f"save_file({{k: v.clone() for part in parts for k, v in part.items()}}, {str(safe)!r}, {{'format': 'pt'}})"
+        f'parts = [torch.load(f, map_location="cpu", weights_only=True) for f in {names}]; '
+        f'save_file({{k: v.clone() for part in parts for k, v in part.items()}}, {safe}, {{"format": "pt"}})'
     )
     return f"python -c {shlex.quote(code)}"
 

@@ -29,12 +29,9 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tensor:
-    """Return values of samples, (B, C), from those of their sequences; the gradients are the same in every run.
+    """Return the mean or max of outputs over the sequences of a sample, (B, C); gradients are the same in every run.
 
-    Args:
-        values: (Q, C), at least float32: a sum in bf16 would lose digits.
-        batch: The batch; without `sample_offsets`, the values are returned as they are.
-        pooling: mean or max of each output over the sequences of a sample.
+    `values` are (Q, C), at least float32; without `sample_offsets` of the batch they are returned as they are.
     """
     offsets = batch.sample_offsets
     if offsets is None:
@@ -304,11 +301,8 @@ def _tag_outputs(outputs: Tensor, batch: Batch) -> Tensor:
 
 
 def masked_lm(*, num_guesses: int = NUM_GUESSES) -> Objective:
-    """Return the objective of a masked LM; outputs are logits, (M, V) of labelled tokens or (B, V) of masks.
-
-    Args:
-        num_guesses: Words that are returned for each mask, at most V.
-    """
+    """Return the objective of a masked LM; outputs are logits, (M, V) of labelled tokens or (B, V) of masks, for which
+    row outputs have `num_guesses` words, at most V."""
     row_outputs = partial(_word_outputs, num_guesses=num_guesses)
     losses = itemgetter((slice(None), 0))
     return Objective(_word_losses, _words, row_outputs, losses_in_row_outputs=losses, head_reads="labelled")
@@ -373,9 +367,7 @@ def _best_spans(outputs: Tensor, batch: Batch, *, num_best: int, max_answer_toke
 def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Objective:
     """Return the objective of extractive question answering; outputs are (B, S, 2): logits of first and last tokens.
 
-    Args:
-        num_best: Answers of each window in the row outputs.
-        max_answer_tokens: Most tokens of an answer.
+    Row outputs have the `num_best` answers of each window.
     """
     row_outputs = partial(_best_spans, num_best=num_best, max_answer_tokens=max_answer_tokens)
     return Objective(_span_losses, _span_logits, row_outputs, head_reads="tokens")

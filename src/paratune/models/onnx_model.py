@@ -18,10 +18,7 @@ class OnnxModel(nn.Module):
     """Has the outputs of the exported model, but no weights and no gradients."""
 
     def __init__(self, folder: Path, config: Any) -> None:
-        """Open `ONNX_FILE` of a folder on the CPU, with the threads of torch.
-
-        Args:
-            config: Configuration of the exported model.
+        """Open `ONNX_FILE` of a folder on the CPU, with the threads of torch; `config` is that of the exported model.
 
         Raises:
             CheckpointError: The file cannot be read.

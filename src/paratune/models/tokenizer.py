@@ -6,6 +6,7 @@ knows the tokenizer's own limit. Imports no torch.
 """
 
 import copy
+import json
 import logging
 import shlex
 from pathlib import Path
@@ -104,12 +105,13 @@ def _require_converter(source: str) -> None:
     missing = [name for name, is_there in is_installed.items() if not is_there]
     present = [name for name in TOKENIZER_FILES if name != "tokenizer_config.json" and (Path(source) / name).is_file()]
     if present and present[0] in _SENTENCEPIECE and missing:
-        code = f"from transformers import AutoTokenizer as T; T.from_pretrained({source!r}).save_pretrained({source!r})"
-        problem = (
-            f"its vocabulary is {present[0]}, a sentencepiece model; install the packages that convert it (pip install "
-            f"{' '.join(missing)}), or run where they are installed: python -c {shlex.quote(code)}"
+        folder = json.dumps(source)
+        code = f"from transformers import AutoTokenizer as T; T.from_pretrained({folder}).save_pretrained({folder})"
+        message = (
+            f"model: the vocabulary of {source} is {present[0]}, a sentencepiece model; install what converts it (pip "
+            f"install {' '.join(missing)}), or run once where it is installed: python -c {shlex.quote(code)}"
         )
-        raise _unusable(source, problem, code="tokenizer.sentencepiece", value=present[0])
+        raise ConfigError(message, code="tokenizer.sentencepiece", key="model", source=source, value=present[0])
 
 
 def _check_files(source: str, tokenizer: Any) -> None:

@@ -40,12 +40,11 @@ _log = logging.getLogger(__name__)
 def attention_settings(*, deterministic: bool = True) -> Iterator[None]:
     """Apply the settings of attention on CUDA for a run, and restore the earlier ones at the end.
 
+    If `deterministic`, gradients of packed rows have the same bits each time.
+
     cuDNN's attention is switched off, which PyTorch prefers for padded rows in half precision on GPUs of compute
     capability 9.0 and newer: it makes a plan for each new shape, which takes tens of milliseconds on the host, and
     padded batches have many shapes.
-
-    Args:
-        deterministic: Whether gradients of packed rows must have the same bits each time.
     """
     global _is_deterministic
     backend: Any = torch.backends.cuda
