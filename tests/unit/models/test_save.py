@@ -78,6 +78,7 @@ def test_a_full_disk_leaves_no_incomplete_folder(tmp_path: Path, model: TaskMode
     class Full:
         init_kwargs: ClassVar[dict[str, str]] = {}
         truncation_side = "right"
+        padding_side = "right"
 
         def save_pretrained(self, folder: Path) -> None:
             raise OSError(28, "No space left on device")
