@@ -45,7 +45,7 @@ from paratune.reports.systems.tables import MAX_BESIDE, headline_scores, main_ta
 from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.reports.text import shorten_all
 from paratune.verdicts import MeasureComparison, Verdict
-from paratune.verdicts.words import change_words, is_in_points, name_of, signed_interval_words
+from paratune.verdicts.words import NOT_IN_POINTS, change_words, name_of, signed_interval_words
 
 _GAP = 2
 _HEADING_WIDTH = 22
@@ -357,10 +357,10 @@ def _sentences(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Iterator[Tex
 def _numbers(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Table:
     """Return verdicts as a table: the change of each measure with its interval, and a sign for the outcome."""
     known = [{name_of(one): one for one in (verdict.speed, *verdict.quality)} for _, verdict in found]
-    columns = {
-        name: f"{name[0].upper()}{name[1:]}{' (points)' if not one.is_ratio and is_in_points(one.measure) else ''}"
-        for by_name in known for name, one in by_name.items()
-    }  # fmt: skip
+    columns: dict[str, str] = {}
+    for name, one in (item for by_name in known for item in by_name.items()):
+        unit = "" if one.is_ratio or one.measure in NOT_IN_POINTS else " (points)"
+        columns[name] = f"{name[0].upper()}{name[1:]}{unit}"
     rows, groups = list[Row](), dict[str, int]()
     for ((base, where), verdict), by_name in zip(found, known, strict=True):
         groups.setdefault(f"Against {base}{where}:", len(rows))
