@@ -12,6 +12,7 @@ from paratune.api.configuration import set_texts
 from paratune.api.process import process_as_before, several
 from paratune.api.run import Sweep
 from paratune.api.sweep_train import TrainedSweep, read_rounds, train_steps
+from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.console import set_up_logging
 from paratune.errors import ConfigError, LaunchError
@@ -203,6 +204,8 @@ def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]
     matrix = prepared.matrix
     with locked(matrix.folder) if writes else nullcontext():
         plan = _present_plan(prepared)
+        for line in plan.left_out(prepared.names):
+            log.info("%s", plain(line))
         todo = plan.to_train(prepared.names, retry_failed=prepared.retry_failed)
         ready = [cell for cell in todo if waits_for(plan.record, cell.record) is None]
         if len(ready) < len(todo):

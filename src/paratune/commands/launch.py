@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paratune.commands.options import Json, Overrides
-from paratune.console import print_json
+from paratune.console import print_json, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, require_at_least
 
 
@@ -60,6 +60,7 @@ def launch(
     sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as launch_lock:
         if array:
+            set_up_logging(speaks=True)
             jobs = array_jobs(
                 config, set_, sized_site, only,
                 nodes=nodes, retry_failed=retry_failed, max_at_once=max_at_once, dry_run=dry_run,

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.base.units import counted
 from paratune.commands.options import Json, Overrides
@@ -94,8 +93,6 @@ def show_plan(
     matrix: "Matrix", plan: "SweepPlan", names: Collection[str], *, retry_failed: bool, as_json: bool
 ) -> None:
     """Print the runs of these names and their actions; as JSON the content of sweep.json before they are trained."""
-    from paratune.sweeps.cell import names_of
-
     cells = [cell for cell in plan.in_order() if cell.name in names]
     if as_json:
         about = {
@@ -118,9 +115,7 @@ def show_plan(
         print_result(f"  {axis.label}{kind}: {', '.join(axis.values.values())}")
     if rows:
         print_table(("run", "processes", "state", "action"), rows, right=("processes",))
-    skipped = grouped((cell.record.reason, cell) for cell in cells if cell.record.state == "skipped")
-    notes = [f"skipped: {reason} (in {names_of(alike, len(cells))})" for reason, alike in skipped.items()]
-    notes += [f"{cell.name}: {change}" for cell in cells for change in cell.changed]
+    notes = plan.left_out(names) + [f"{cell.name}: {change}" for cell in cells for change in cell.changed]
     if any(cell.changed for cell in cells):
         notes.append("a run with changed settings is an error; --overwrite deletes it and trains it again")
     if past := plan.record.past:

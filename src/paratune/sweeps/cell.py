@@ -106,10 +106,16 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
     """Return the error with the reasons why no cell can run; None when one can."""
     if any(cell.impossible is None for cell in cells):
         return None
-    by_reason = grouped((cell.impossible, cell) for cell in cells)
-    lines = [f"  {reason} (in {names_of(same_reason, len(cells))})" for reason, same_reason in by_reason.items()]
     message = f"{matrix.source}: no run of this matrix is possible here"
+    lines = [f"  {reason}" for reason in why_skipped(cells)]
     return ConfigError("\n".join([message, *lines]), code="sweep.none_possible")
+
+
+def why_skipped(cells: Sequence[Cell]) -> list[str]:
+    """Return each reason why cells cannot run, with the names of these cells; finished ones are not skipped."""
+    skipped = (cell for cell in cells if cell.impossible is not None and cell.record.state != "finished")
+    by_reason = grouped((cell.impossible, cell) for cell in skipped)
+    return [f"{reason} (in {names_of(alike, len(cells))})" for reason, alike in by_reason.items()]
 
 
 def names_of(cells: Sequence[Cell], total: int) -> str:

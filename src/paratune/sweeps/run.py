@@ -5,6 +5,7 @@ record.
 """
 
 import hashlib
+import math
 import re
 import shlex
 import time
@@ -51,7 +52,7 @@ from paratune.records.sweep import (
     write_sweep,
 )
 from paratune.sweeps.axes import ENV, for_a_run
-from paratune.sweeps.cell import IN_USE, Cell, teachers_first
+from paratune.sweeps.cell import IN_USE, Cell, teachers_first, why_skipped
 from paratune.sweeps.matrix import Matrix
 
 WAIT_S = 120.0
@@ -89,6 +90,16 @@ class SweepPlan:
         states = [cell.shown_state for cell in self.cells if cell.name in names]
         num_runs = {state: states.count(state) for state in dict.fromkeys(states)}
         return f"{counted(len(states), 'run')} ({', '.join(f'{count} {state}' for state, count in num_runs.items())})"
+
+    def left_out(self, names: Collection[str]) -> list[str]:
+        """Return lines on the combinations that are not trained: runs of these names, and those of exclude."""
+        lines = [
+            f"skipped: {reason}" for reason in why_skipped([cell for cell in self.in_order() if cell.name in names])
+        ]
+        total = math.prod(len(axis.values) for axis in self.record.axes)
+        if num_excluded := total - sum(cell.record.repeat == 1 for cell in self.cells):
+            lines.append(f"excluded: {num_excluded} of {total} combinations, by exclude:")
+        return lines
 
 
 def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:

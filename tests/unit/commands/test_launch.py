@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from raised import check_shown, raises_code
 
 from paratune.commands.jobs import jobs
 from paratune.commands.launch import launch as run_launch
+from paratune.commands.sweep import sweep
 from paratune.errors import EXIT_DATA, LaunchError
 
 CONFIG = """\
@@ -275,3 +277,36 @@ def test_jobs_are_shown_as_a_table(launch: Launch, here: Path, capsys: Any):
     (here / "queue").write_text("1|1|PENDING|0:00||Priority\n")
     jobs()
     assert "pending (Priority)" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("rest", "skipped", "excluded"),
+    [
+        ("axes: {nproc: [1, 2, 4], strategy: [single, ddp]}", [["nproc-4_single"], ["nproc-2_single"]], ""),
+        ("axes: {nproc: [1, 3]}", [["nproc-3"]], ""),
+        ("axes: {nproc: [1, 3], run.seed: [1, 2]}\nrepeats: 2", [["nproc-3_seed-1", "nproc-3_seed-2"]], ""),
+        ("axes: {nproc: [1, 4], run.seed: [1, 2]}\nexclude: [{nproc: 4, seed: 2}]", [], "1 of 4"),
+        ("axes: {nproc: [1, 2], strategy: [single, ddp]}\nexclude: [{nproc: 2}]", [], "2 of 4"),
+    ],
+    ids=["strategy", "accumulation", "repeats", "excluded", "only-excluded"],
+)
+def test_combinations_that_are_left_out_are_listed_as_by_sweep(
+    launch: Launch, monkeypatch: Any, capsys: Any, rest: str, skipped: list[list[str]], excluded: str
+):
+    Path("m.yaml").write_text(f"base: c.yaml\n{rest}\n")
+
+    monkeypatch.setenv("COLUMNS", "1000")  # no line is wrapped
+
+    def lines(text: str) -> list[str]:
+        return re.findall("((?:skipped|excluded): .*)", text)
+
+    assert sweep(Path("m.yaml"), dry_run=True) == 0
+    by_sweep = lines(capsys.readouterr().out)
+    assert launch("m.yaml", array=True, dry_run=True) == 0
+    by_launch = lines(capsys.readouterr().err)
+    assert sweep(Path("m.yaml"), list_=True) == 0
+    assert by_sweep == by_launch == lines(capsys.readouterr().err)
+    assert len(by_launch) == len(skipped) + bool(excluded)
+    for names in skipped:
+        assert any(all(name in line for name in names) for line in by_launch)
+    assert not excluded or f"excluded: {excluded} combinations, by exclude:" in by_launch
