@@ -12,13 +12,15 @@ from rich.text import Text
 
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_duration, format_number, format_share
-from paratune.records.scores import scores_text
+from paratune.records.scores import ordered_scores, scores_text
 from paratune.watch.board import BoardView, SweepView
 from paratune.watch.run import RunView
 
 MAX_RUNS = 30
 """Maximum number of listed runs of a matrix; the others are counted."""
 _GAP = "   "
+_LEAST_NAME = 20
+"""Columns of a name that is cut so that the time and the score of the run fit."""
 _STYLES = {
     "failed": "bold red",
     "killed": "bold red",
@@ -105,8 +107,11 @@ def _head(view: BoardView, width: int) -> list[Text]:
     return [*_flow(items, width), *_flow(idle, width)]
 
 
-def _items(run: RunView, now: float, width: int) -> Iterator[Text | str]:
-    """Yield the parts of the text on a run, the most important ones first: name, state, reason, then figures."""
+def _items(run: RunView, now: float, width: int, *, is_short: bool = False) -> Iterator[Text | str]:
+    """Yield the parts of the text on a run, the most important ones first: name, state, reason, then figures.
+
+    Those of a finished run begin with its time and its scores; `is_short`: only the score that selects.
+    """
     is_finished = run.state == "finished"
     yield _name(run.name, width - len(_GAP) - len(run.state))
     yield _styled(run.state)
@@ -114,14 +119,22 @@ def _items(run: RunView, now: float, width: int) -> Iterator[Text | str]:
     if (silent_s := run.silent_s(now)) is not None:
         yield Text(f"last sign of progress {format_duration(silent_s)} ago", style="yellow")
     yield "" if run.total_s is None else f"took {format_duration(run.total_s)}"
+    scores, split = "", plain(run.scored_on or "scores")
+    if run.scores and is_short:
+        name = min(ordered_scores(run.scores, run.metric), key=lambda name: name == "loss")
+        scores = f"{split} {plain(name)} {format_number(run.scores[name])}"
+    elif run.scores:
+        # The scores of a finished run are those of the kept step, which may be an earlier one.
+        at = "" if run.scored_at is None else f" at {'kept ' * is_finished}step {run.scored_at:,}"
+        scores = f"{split}{at}: {plain(scores_text(run.scores, run.metric))}"
+    if is_finished:
+        yield scores
     if run.step is not None and run.state not in ("waiting", "skipped"):
         share = f" of {run.num_steps:,} ({format_share(run.step / run.num_steps)})" if run.num_steps else ""
         yield f"step {run.step:,}{share}"
     yield f"about {format_duration(run.left_s)} left" if run.left_s else ""
-    if run.scores:
-        # The scores of a finished run are those of the kept step, which may be an earlier one.
-        at = "" if run.scored_at is None else f" at {'kept ' * is_finished}step {run.scored_at:,}"
-        yield f"{plain(run.scored_on or 'scores')}{at}: {plain(scores_text(run.scores, run.metric))}"
+    if not is_finished:
+        yield scores
     if run.loss is not None:
         yield f"{'training loss at the last step' if is_finished else 'loss'} {format_number(run.loss)}"
     yield "" if run.learning_rate is None else f"learning rate {run.learning_rate:.3g}"
@@ -135,8 +148,9 @@ def _items(run: RunView, now: float, width: int) -> Iterator[Text | str]:
 def _listed(full: Sequence[RunView], rest: Sequence[RunView], now: float, width: int, room: int) -> list[Text]:
     """Return the runs of `full` on several lines if these fit, otherwise on a line each, and the others on a line each.
 
-    A line has the first items that fit. Reasons that do not fit continue below if there is room for all of them,
-    otherwise they are cut between words. What does not fit is counted.
+    A line has the first items that fit. Reasons, and the time and the score of finished runs, continue below if there
+    is room for all of them; otherwise reasons are cut between words, and names in the middle. What does not fit is
+    counted.
     """
     lines = [line for run in full for line in _flow(_items(run, now, width), width)]
     if len(lines) + min(2, len(rest)) > room:
@@ -148,11 +162,17 @@ def _listed(full: Sequence[RunView], rest: Sequence[RunView], now: float, width:
 
 
 def _short(run: RunView, now: float, width: int, *, is_cut: bool = False) -> list[Text]:
-    name, state, reason, *more = _items(run, now, width)
-    if is_cut:
-        left = width - cell_len(f"{name}{state}") - 2 * len(_GAP)
-        reason = textwrap.shorten(str(reason), max(1, left), placeholder="…")
-    return _flow([name, state, reason, *more], width)[: len(_flow([name, state, reason], width))]
+    """Return the line of a run; unless `is_cut`, it continues below with what each run has to show."""
+    items = list(_items(run, now, width, is_short=True))
+    needed = items[: 5 if run.state == "finished" else 3]
+    if is_cut and run.state == "finished":
+        left = width - sum(cell_len(str(item)) + len(_GAP) for item in needed[1:] if item)
+        items[0] = _name(run.name, max(_LEAST_NAME, left))
+        needed = items[:1]
+    elif is_cut:
+        left = width - cell_len(f"{items[0]}{items[1]}") - 2 * len(_GAP)
+        items[2] = needed[2] = textwrap.shorten(str(items[2]), max(1, left), placeholder="…")
+    return _flow(items, width)[: len(_flow(needed, width))]
 
 
 def _counted(lines: list[Text], room: int) -> list[Text]:
@@ -164,8 +184,15 @@ def _counted(lines: list[Text], room: int) -> list[Text]:
 
 def _sweep(sweep: SweepView, now: float, width: int, room: int) -> list[Text]:
     """Return a matrix: its state, its running runs, then the others by state."""
-    words = "running" if sweep.is_running else "not running"
-    state = "waiting for listed runs" if sweep.is_awaited and not sweep.is_running else f"matrix {words}"
+    state = (
+        "matrix running"
+        if sweep.is_running
+        else "waiting for listed runs"
+        if sweep.is_awaited
+        else "matrix not running"
+    )
+    if not sweep.is_running and sweep.counts and not sweep.counts.keys() - {"finished", "skipped"}:
+        state = "matrix finished"
     left = "" if sweep.left_s is None else f"about {format_duration(sweep.left_s)} left"
     counts = (_styled(state, f"{count} ") for state, count in sweep.counts.items())
     lines = _flow([_name(sweep.name, width - 2), state, *counts, left], width)

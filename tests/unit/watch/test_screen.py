@@ -183,10 +183,42 @@ LONG = replace(RUN, name="bert-base_learning_rate-0.0001_batch-16_seed-41", stat
 
 @pytest.mark.parametrize(("width", "num_fitting"), [(60, 2), (80, 3), (100, 3), (120, 4), (160, 5)])
 def test_values_of_a_line_are_whole_or_left_out(width: int, num_fitting: int):
-    (line,) = (line for line in drawn(board(sweeps=(sweep_of("m", LONG),)), width) if "bert" in line)
-    everything = [LONG.name, "finished", "took 1 min 30 s", "step 50 of 200 (25.0%)"]
-    everything += ["validation at kept step 40: accuracy 0.9, f1_macro 0.8"]
-    assert line.strip().split("   ") == everything[:num_fitting]
+    lines = drawn(board(sweeps=(sweep_of("m", LONG),)), width)
+    everything = [LONG.name, "finished", "took 1 min 30 s", "validation accuracy 0.9", "step 50 of 200 (25.0%)"]
+    at = next(number for number, line in enumerate(lines) if "bert" in line)
+    assert lines[at].strip().split("   ")[:num_fitting] == everything[:num_fitting]
+    # The time and the score of the run are on the next line, where they do not fit.
+    assert " ".join(everything[:4]) in " ".join(" ".join(lines[at:-1]).split())
+
+
+@pytest.mark.parametrize("length", [4, 20, 34, 60])
+@pytest.mark.parametrize("scores", [{"accuracy": 0.9123}, {"loss": 0.5, "f1": 0.8, "accuracy": 0.9123}])
+def test_each_finished_run_of_a_full_screen_has_its_time_and_its_score(length: int, scores: dict[str, float]):
+    done = [
+        replace(LONG, name=f"{at:02}{'n' * (length - 4)}{at:02}", scores=scores, metric="accuracy", total_s=111.0)
+        for at in range(18)
+    ]
+    lines = drawn(board(sweeps=(sweep_of("m", *done),)), 80, 24)[3:-1]
+    assert len(lines) == 18
+    for at, line in enumerate(lines):
+        name, *rest = line.strip().split("   ")
+        assert rest[:3] == ["finished", "took 1 min 51 s", "validation accuracy 0.9123"]
+        assert (name[:2], name[-2:], len(line) <= 80) == (f"{at:02}", f"{at:02}", True)
+
+
+@pytest.mark.parametrize(
+    ("states", "is_running", "shown"),
+    [
+        (("finished", "finished"), False, "matrix finished"),
+        (("finished", "skipped"), False, "matrix finished"),
+        (("finished", "failed"), False, "matrix not running"),
+        (("finished", "waiting"), False, "matrix not running"),
+        (("finished", "finished"), True, "matrix running"),  # its report is written
+    ],
+)
+def test_the_state_of_a_matrix(states: tuple[str, ...], is_running: bool, shown: str):
+    sweep = replace(sweep_of("m", *(ended(state, state) for state in states)), is_running=is_running)
+    assert drawn(board(sweeps=(sweep,)))[2].split("   ")[1] == shown
 
 
 def test_a_name_that_does_not_fit_keeps_both_ends():
