@@ -141,7 +141,7 @@ def make_model_folder(out: Path) -> None:
     (out / "architecture" / "config.json").write_text(json.dumps({**ARCHITECTURE, "vocab_size": VOCAB_SIZE}, indent=1))
     if not (out / "tokenizer").exists():
         texts, output = str(out / "sentences.parquet"), str(out / "tokenizer")
-        paratune("tokenizer", "train", texts, "--output", output, "--vocab-size", str(VOCAB_SIZE), "--lowercase")
+        paratune("tokenizer", "train", texts, "--out", output, "--vocab-size", str(VOCAB_SIZE), "--lowercase")
 
 
 def print_pairs(out: Path) -> None:

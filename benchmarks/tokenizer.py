@@ -91,7 +91,7 @@ def train_tokenizers(out: Path) -> None:
     for size in VOCAB_SIZES:
         folder = out / f"tokenizer_{size}"
         if not folder.exists():
-            arguments = [str(out / "texts" / "train.parquet"), "--output", str(folder), "--vocab-size", str(size)]
+            arguments = [str(out / "texts" / "train.parquet"), "--out", str(folder), "--vocab-size", str(size)]
             paratune("tokenizer", "train", *arguments)
 
 

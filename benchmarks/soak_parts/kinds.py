@@ -110,7 +110,7 @@ _TRAIN = ("train", "c.yaml")
 _LORA = "model.adapter={kind: lora, rank: 4, dropout: 0.1}"
 _NO_PEFT = None if find_spec("peft") else "the extra hub is not installed"
 _BUNDLE = ("bundle", "c.yaml", "-o", "b.tar")
-_OUTPUT = ("--input", "new.csv", "--output", "out.parquet", "--overwrite")
+_OUTPUT = ("--input", "new.csv", "--out", "out.parquet", "--overwrite")
 
 KINDS: tuple[Kind, ...] = (
     _train("single", worlds.sentences, share=4.0),

@@ -225,19 +225,19 @@ OTHER_COMMANDS = [
     ),
     Case(
         "predict into an unsupported file format",
-        ("predict", "model", "--input", "data.csv", "--output", "out.txt", "--text", "text"),
+        ("predict", "model", "--input", "data.csv", "--out", "out.txt", "--text", "text"),
         EXIT_CONFIG,
-        ("--output out.txt", ".csv, .jsonl, .parquet"),
+        ("--out out.txt", ".csv, .jsonl, .parquet"),
     ),
     Case(
         "predict into a missing folder",
-        ("predict", "model", "--input", "data.csv", "--output", "no/out.csv", "--text", "text"),
+        ("predict", "model", "--input", "data.csv", "--out", "no/out.csv", "--text", "text"),
         EXIT_CONFIG,
         ("no/out.csv", "no is not a folder"),
     ),
     Case(
         "predict into an existing file",
-        ("predict", "model", "--input", "data.csv", "--output", "data.csv", "--text", "text"),
+        ("predict", "model", "--input", "data.csv", "--out", "data.csv", "--text", "text"),
         EXIT_CONFIG,
         ("data.csv exists", "--overwrite"),
     ),

@@ -57,7 +57,7 @@ def test_work_without_streams_is_that_with_streams(world: Path):
             ("train", "c.yaml", "--set", "train.epochs=1", "--set", f"run.name={name}"),
             ("report", run),
             ("evaluate", run, "--data", "data.csv"),
-            ("predict", run, "--input", "data.csv", "--output", f"{name}.csv"),
+            ("predict", run, "--input", "data.csv", "--out", f"{name}.csv"),
         ):
             ended = paratune(world, closed, *words)
             assert ended.returncode == EXIT_OK, (words, ended.stderr)

@@ -114,7 +114,7 @@ def test_a_full_disk_for_predictions(small_disk: Mount, world: Path, cli: Cli):
     fill(disk, 4)
 
     for name in ("out.csv", "out.jsonl", "out.parquet"):
-        full = cli("predict", "model", "--input", "data.csv", "--output", f"small/{name}", "--text", "text")
+        full = cli("predict", "model", "--input", "data.csv", "--out", f"small/{name}", "--text", "text")
         assert full.code == EXIT_DATA, full.stderr
         assert f"small/{name} could not be written" in full.stderr
         assert "Traceback" not in full.stderr

@@ -37,7 +37,7 @@ def test_named_entities(world: Path, cli: Cli):
 
     words = [" ".join(word for word, _ in sentence) for sentence in tagged_sentences(5, seed=9)]
     (world / "new.conll").write_text("\n\n".join(text.replace(" ", "\n") for text in words))
-    predicted = cli("predict", "runs/ner", "--input", "new.conll", "--output", "tags.jsonl")
+    predicted = cli("predict", "runs/ner", "--input", "new.conll", "--out", "tags.jsonl")
     assert predicted.code == EXIT_OK, predicted.stderr
     rows = [json.loads(line) for line in (world / "tags.jsonl").read_text().splitlines()]
     assert [len(row["prediction"]) for row in rows] == [len(text.split()) for text in words]

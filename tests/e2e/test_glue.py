@@ -119,7 +119,7 @@ def test_sets_and_ordered_classes_are_learned_evaluated_and_predicted(
     summary = read_json(trained.cwd / f"runs/{run}/summary.json")
     metric, chance = CHANCE[run]
     assert summary["scores"]["validation"][metric] > chance, summary["scores"]
-    assert trained("predict", f"runs/{run}", "--input", data, "--output", tmp_path / "o.csv").code == EXIT_OK
+    assert trained("predict", f"runs/{run}", "--input", data, "--out", tmp_path / "o.csv").code == EXIT_OK
     rows, predicted = (read_table(str(path)) for path in (trained.cwd / data, tmp_path / "o.csv"))
     assert predicted.num_rows == rows.num_rows
     assert len(set(predicted["prediction"].to_pylist())) > 2

@@ -59,7 +59,7 @@ def test_a_run_of_questions(trained: Path, world: Path, cli: Cli):
     assert found_values["scores"] == pytest.approx(summary["scores"]["test"], rel=1e-4)
     assert found_values["answers"] == pytest.approx(summary["answers"]["test"], rel=1e-4)
 
-    result = cli("predict", "runs/q", "--input", "c.json", "--output", "out.json")
+    result = cli("predict", "runs/q", "--input", "c.json", "--out", "out.json")
     assert result.code == EXIT_OK, result.stderr
     assert read_json(world / "out.json") == answers["test"]
 

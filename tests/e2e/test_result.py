@@ -116,7 +116,7 @@ def test_every_field_of_a_record_is_in_the_reference(trained: Path):
 
 def test_transformers_reproduces_the_scores_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
     output = tmp_path / "out.parquet"
-    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", output).code == EXIT_OK
+    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--out", output).code == EXIT_OK
     table = pyarrow.parquet.read_table(output)
     texts = _texts(trained / "valid.csv")
     assert table.column("text").to_pylist() == texts
@@ -134,7 +134,7 @@ def test_transformers_reproduces_the_scores_of_predict(trained: Path, in_trained
 
 def test_the_pipeline_names_labels(trained: Path, in_trained: Cli, tmp_path: Path):
     classify = pipeline("text-classification", model=str(trained / "runs/c/model"), device="cpu")
-    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", tmp_path / "out.csv").code == EXIT_OK
+    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--out", tmp_path / "out.csv").code == EXIT_OK
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))[:10]
 
@@ -145,7 +145,7 @@ def test_the_pipeline_names_labels(trained: Path, in_trained: Cli, tmp_path: Pat
 
 def test_regression_in_transformers(trained: Path, in_trained: Cli, tmp_path: Path):
     output = tmp_path / "out.jsonl"
-    assert in_trained("predict", "runs/r", "--input", "valid.csv", "--output", output).code == EXIT_OK
+    assert in_trained("predict", "runs/r", "--input", "valid.csv", "--out", output).code == EXIT_OK
     predicted = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
 
     regress = pipeline("text-classification", model=str(trained / "runs/r/model"), device="cpu")
@@ -182,7 +182,7 @@ def test_training_texts_in_the_file_are_counted(trained: Path, in_trained: Cli):
 
 
 def test_the_predictions_of_the_run_are_those_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
-    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", tmp_path / "o.parquet").code == EXIT_OK
+    assert in_trained("predict", "runs/c", "--input", "valid.csv", "--out", tmp_path / "o.parquet").code == EXIT_OK
     written = pyarrow.parquet.read_table(trained / "runs/c/predictions.validation.parquet")
     predicted = pyarrow.parquet.read_table(tmp_path / "o.parquet")
 
@@ -197,9 +197,7 @@ def test_the_predictions_of_the_run_are_those_of_predict(trained: Path, in_train
 def test_predict_skips_rows_without_text_and_needs_no_labels(trained: Path, in_trained: Cli, tmp_path: Path):
     (tmp_path / "in.csv").write_text("text\na good film\n   \n42\n")
     # The run had ids and refused missing values; both settings have no effect here.
-    result = in_trained(
-        "predict", "runs/c", "--input", tmp_path / "in.csv", "--output", tmp_path / "out.jsonl", "--json"
-    )
+    result = in_trained("predict", "runs/c", "--input", tmp_path / "in.csv", "--out", tmp_path / "out.jsonl", "--json")
 
     assert result.code == EXIT_OK, result.stderr
     output = {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2, "rows_without_prediction": [1]}
@@ -223,7 +221,7 @@ JSON_COMMANDS = {
         "train.epochs=",
     ),
     "evaluate": ("evaluate", "runs/c", "--data", "valid.csv"),
-    "predict": ("predict", "runs/c", "--input", "valid.csv", "--output", "json.csv", "--overwrite"),
+    "predict": ("predict", "runs/c", "--input", "valid.csv", "--out", "json.csv", "--overwrite"),
     "report": ("report", "runs/c"),
     "report of two": ("report", "runs/c", "runs/c", "--out", "report"),
     "data": ("data", "c.yaml"),

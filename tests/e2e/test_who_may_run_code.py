@@ -319,14 +319,14 @@ DATA_WAYS: dict[str, Edit] = {
 LOADS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate", "RUN", "--data", "data.csv"),
     "evaluate --by": ("evaluate", "RUN", "--by", "length"),
-    "predict": ("predict", "RUN", "--input", "data.csv", "--output", "predicted.csv"),
+    "predict": ("predict", "RUN", "--input", "data.csv", "--out", "predicted.csv"),
     "explain": ("explain", "RUN", "--input", "data.csv", "--rows", "0", "--method", "occlusion"),
     "feedback": ("feedback", "RUN", "--input", "few.csv", "--out", "feedback"),
     "quantize": ("quantize", "RUN", "--to", "bf16", "--out", "small"),
     "compress": ("compress", "RUN", "--to", "bf16", "--rows", "8", "--timed-rows", "2"),
     "serve": ("serve", "RUN", "--port", "0"),
     "fill-mask": ("fill-mask", "RUN", "the [MASK]"),
-    "pseudo-label": ("pseudo-label", "RUN", "OTHER", "--input", "few.csv", "--output", "l.csv", "--threshold", "9"),
+    "pseudo-label": ("pseudo-label", "RUN", "OTHER", "--input", "few.csv", "--out", "l.csv", "--threshold", "9"),
 }
 """Commands that load the model of a run."""
 READS: dict[str, set[str]] = {
@@ -504,7 +504,7 @@ def test_the_model_to_start_from_lends_no_code(place: Place, run: Path):
 
 
 def test_a_source_in_code_is_no_file_of_texts(place: Place):
-    called("tokenizer", "train", f"code:{place.make('texts')}:rows", "--output", "t")
+    called("tokenizer", "train", f"code:{place.make('texts')}:rows", "--out", "t")
     called("config", "init", "new.yaml", "--train", f"code:{place.make('texts')}:rows")
     assert place.ran() == []
     called("config", "init", "new.yaml", "--train", f"code:{place.make('texts')}:rows", "--run-code")
@@ -512,7 +512,7 @@ def test_a_source_in_code_is_no_file_of_texts(place: Place):
 
 
 def test_a_source_on_the_command_line_is_the_user_s(place: Place, run: Path):
-    assert called("predict", "RUN", "--input", f"code:{place.make('input')}:rows", "--output", "p.csv") == ""
+    assert called("predict", "RUN", "--input", f"code:{place.make('input')}:rows", "--out", "p.csv") == ""
     assert place.ran() == ["input"]
 
 
@@ -601,7 +601,7 @@ def test_an_edit_of_one_s_own_run_is_noticed(own_place: Place, monkeypatch):
     assert not name.exists()
     forget(monkeypatch, own_place.folder)
     (own_place.folder / "OTHER" / "model" / "added.py").write_text("")
-    assert called("predict", "OTHER", "--input", "few.csv", "--output", "p.csv") == "code.refused"
+    assert called("predict", "OTHER", "--input", "few.csv", "--out", "p.csv") == "code.refused"
 
 
 @pytest.mark.slow
@@ -610,7 +610,7 @@ def test_a_smaller_form_of_one_s_own_model_is_one_s_own(own_place: Place, monkey
     assert read_json(Path("small/paratune.json"))["signature"]
     forget(monkeypatch, own_place.folder)
     monkeypatch.setattr(sys, "path", [*sys.path, json.loads(Path("RUN/run.json").read_text())["config_file"][:-7]])
-    assert called("predict", "small", "--input", "few.csv", "--output", "p.csv") == ""
+    assert called("predict", "small", "--input", "few.csv", "--out", "p.csv") == ""
 
 
 @pytest.mark.slow

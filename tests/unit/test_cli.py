@@ -76,6 +76,20 @@ def test_a_blocked_tracker_does_not_block_the_exit():
     check_shown(done.stderr, "run.not_a_run", "nowhere")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("predict m --input d", "pseudo-label m --input d --threshold 1", "tokenizer train t", "bundle c"),
+        *("config from-trainer f", "report r", "quantize m --to bf16", "glue-submit r", "feedback m --input d"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--output x", "--output=x"])
+def test_each_output_is_out(words: str, option: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        cli.app(f"{words} {option}")
+    assert re.search(r"--out\b(?!put)", capsys.readouterr().err)
+
+
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 

@@ -109,6 +109,17 @@ class Site(Section):
     """How often of these after a hang (exit code 10) without a lost node; 0 for never."""
 
 
+PLAIN = Site(
+    partition="gpu",
+    account="my-project",
+    time="08:00:00",
+    gpus_per_node=4,
+    cpus_per_node=32,
+    memory_per_node="200G",
+    venv="$HOME/paratune/.venv",
+)
+"""The site of configs/sites/plain.yaml, of a dry run without a site."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _VARIABLE = re.compile(r"\$(\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*)")
 _WORD = re.compile(r"[A-Za-z0-9_.,:/=+@%-]+")

@@ -193,7 +193,7 @@ def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str)
 def from_trainer(
     file: Path,
     *,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    out: Annotated[Path | None, Parameter(alias="-o")] = None,
     task: str | None = None,
     labels: str | None = None,
     model: str | None = None,
@@ -210,7 +210,7 @@ def from_trainer(
     Give task, data and model by options: the file does not have them. Missing ones are marked FILL IN.
 
     Args:
-        output: YAML file to write; default: stdout
+        out: YAML file to write; default: stdout
         task: kind of the task, or the name of a GLUE task
         labels: label values in the order of their ids, comma-separated
         model: value of model.name
@@ -221,8 +221,8 @@ def from_trainer(
     from paratune.config.trainer.convert import check_text, convert
     from paratune.config.trainer.settings import FILL_IN, read_settings
 
-    if output is not None:
-        check_output(output)
+    if out is not None:
+        check_output(out)
     named = {
         "task": task,
         "task.labels": [word.strip() for word in labels.split(",")] if labels is not None else None,
@@ -237,18 +237,18 @@ def from_trainer(
     conversion = convert(read_settings(file), str(file), {key: value for key, value in named.items() if value})
     content = conversion.text(file.name)
     check_text(content, str(file))
-    if output is not None:
-        output.write_text(content, encoding="utf-8")
+    if out is not None:
+        out.write_text(content, encoding="utf-8")
     blank = [key for key, comment in conversion.comments.items() if comment.startswith(FILL_IN)]
     if json:
         lists = {
             name: [asdict(key) for key in getattr(conversion, name)] for name in ("decide", "not_known", "no_equal")
         }
         about = {"used": conversion.used, "ignored": conversion.ignored, "fill_in": blank, **lists}
-        file_written = None if output is None else str(output)
+        file_written = None if out is None else str(out)
         print_json({"config": conversion.values, "origin": conversion.comments, "output": file_written, **about})
         return
-    if output is None:
+    if out is None:
         print(content, end="")  # noqa: T201
     lines = [f"{file}: {len(conversion.used)} keys became options: {', '.join(conversion.used) or 'none'}"]
     for title, left in conversion.groups():
@@ -257,6 +257,6 @@ def from_trainer(
         lines.append(f"without an equivalent, left out without effect: {', '.join(conversion.ignored)}")
     if blank:
         lines.append(f"to fill in: {', '.join(blank)}")
-    if output is not None:
-        lines.append(f"written: {output}; check it, then: paratune data {output}")
+    if out is not None:
+        lines.append(f"written: {out}; check it, then: paratune data {out}")
     print("\n".join(map(plain, lines)), file=sys.stderr)  # noqa: T201 - stdout may be the file

@@ -104,7 +104,7 @@ def predict(
     model: str,
     *,
     input: str,
-    output: Path,
+    out: Path,
     text: TextColumn = None,
     text_pair: PairColumn = None,
     batch_size: BatchSize = 32,
@@ -117,7 +117,7 @@ def predict(
 
     Args:
         input: file or data set with the texts, such as reviews.csv or demo:sentences
-        output: file to write: .csv, .jsonl, .parquet, or .json (answers in the layout of SQuAD)
+        out: file to write: .csv, .jsonl, .parquet, or .json (answers in the layout of SQuAD)
         overwrite: replace an existing output file
     """
     import numpy as np
@@ -126,25 +126,25 @@ def predict(
     from paratune.data.labels import first_rows
     from paratune.records.predictions import SUFFIXES, write_table
 
-    check_output(output, overwrite=overwrite, suffixes=(*SUFFIXES, DOCUMENT_SUFFIX))
-    is_document = output.suffix == DOCUMENT_SUFFIX
+    check_output(out, overwrite=overwrite, suffixes=(*SUFFIXES, DOCUMENT_SUFFIX))
+    is_document = out.suffix == DOCUMENT_SUFFIX
 
     named = {"text": text, "text_pair": text_pair}
     rows, trained, split = read_rows(model, input, named, batch_size, device, run_code=run_code)
     num_rows = rows.num_rows
     if is_document and (reason := trained.recipe.document_problem(split)):
-        raise option_error("--output", output, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
+        raise option_error("--out", out, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
     outputs = apply(trained, split, batch_size).outputs
     if is_document:
-        write_json(output, trained.recipe.document(split, outputs))
+        write_json(out, trained.recipe.document(split, outputs))
     else:
-        write_table(output, predicted_table(rows, trained, split, outputs))
+        write_table(out, predicted_table(rows, trained, split, outputs))
     without = np.setdiff1d(np.arange(num_rows), split.samples.rows).tolist()
     if json:
         counts = {"num_rows": num_rows, "num_predicted": split.num_rows, "rows_without_prediction": without}
-        print_json({"output": str(output), "share_unknown_tokens": split.store.share_unknown, **counts})
+        print_json({"output": str(out), "share_unknown_tokens": split.store.share_unknown, **counts})
         return
-    print(plain(f"{split.num_rows} of {num_rows} rows predicted: {output}"))  # noqa: T201
+    print(plain(f"{split.num_rows} of {num_rows} rows predicted: {out}"))  # noqa: T201
     if without:
         # Rows may also miss a mask to fill in.
         missing = " or ".join(sorted({"text", *split.num_dropped}, reverse=True))

@@ -1,10 +1,12 @@
 """`paratune launch`: writes and submits the batch script of a run or a matrix, and waits with --wait."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.commands import EXAMPLES
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, require_at_least
@@ -13,7 +15,7 @@ from paratune.errors import EXIT_OK, ConfigError, require_at_least
 def launch(
     config: Path,
     *,
-    site: Path,
+    site: Path | None = None,
     set_: Overrides = (),
     nodes: int | None = None,
     gpus_per_node: int | None = None,
@@ -32,7 +34,8 @@ def launch(
     The batch script and the output of the nodes are in slurm/ in the run folder. Repeat the command to resume a run.
 
     Args:
-        site: file that describes the cluster, such as those in configs/sites
+        site: file that describes the cluster, such as those in configs/sites; a dry run without it takes the site of
+            configs/sites/plain.yaml
         nodes: number of nodes, instead of the site's
         gpus_per_node: number of GPUs on each node, instead of the site's; 0: CPUs
         array: CONFIG is a matrix: submit its unfinished runs, each as a separate job
@@ -46,9 +49,12 @@ def launch(
     """
     from paratune.cluster.jobs import check_job_id
     from paratune.cluster.script import script_text
-    from paratune.cluster.site import read_site, with_size
+    from paratune.cluster.site import PLAIN, read_site, with_size
     from paratune.commands.launch_jobs import array_jobs, run_jobs, submit_jobs, wait_for_jobs
 
+    if site is None and not dry_run:
+        message = f"--site is missing; for example: {EXAMPLES['launch']}; only --dry-run needs none"
+        raise ConfigError(message, code="cli.argument_missing", option="--site")
     require_at_least("--nodes", nodes)
     require_at_least("--gpus-per-node", gpus_per_node, 0)
     require_at_least("--max-at-once", max_at_once)
@@ -57,7 +63,7 @@ def launch(
     if not array and (max_at_once is not None or only or retry_failed):
         message = "--max-at-once, --only and --retry-failed select runs of a matrix: add --array"
         raise ConfigError(message, code="cli.option_missing", option="--array")
-    sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
+    sized_site = with_size(PLAIN if site is None else read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as launch_lock:
         if array:
             set_up_logging(speaks=True)
@@ -73,7 +79,10 @@ def launch(
                 print_json([{"name": job.name, "script": script_text(job)} for job, _ in jobs], indent=1)
             for job, _ in () if json else jobs:
                 print(script_text(job), end="")  # noqa: T201
+            if site is None:
+                print("no --site: the script is for the site of configs/sites/plain.yaml", file=sys.stderr)  # noqa: T201
             return EXIT_OK
+        assert site is not None
         submitted = submit_jobs(jobs, site, after)
     if not wait:
         if json:

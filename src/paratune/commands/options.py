@@ -67,7 +67,7 @@ def require_some(names: Sequence[object], kinds: str) -> None:
 
 
 def check_output(
-    path: Path, *, option: str = "--output", overwrite: bool | None = None, suffixes: Sequence[str] = ()
+    path: Path, *, option: str = "--out", overwrite: bool | None = None, suffixes: Sequence[str] = ()
 ) -> None:
     """Raise a `ConfigError` for a file that cannot be written, before the work that makes its content.
 

@@ -27,7 +27,7 @@ from paratune.records import file_sha256, write_json
 def pseudo_label(
     *models: str,
     input: str,
-    output: Path,
+    out: Path,
     threshold: float,
     max_per_class: int | None = None,
     limit: int | None = None,
@@ -43,11 +43,11 @@ def pseudo_label(
     """Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.
 
     Several models must predict the same class, and their mean probability is the confidence. For numbers several models
-    are required, and the confidence is their spread. OUTPUT.record.json lists the kept and dropped rows by reason.
+    are required, and the confidence is their spread. OUT.record.json lists the kept and dropped rows by reason.
 
     Args:
         input: file with texts without labels
-        output: file for the kept rows, .csv, .jsonl or .parquet
+        out: file for the kept rows, .csv, .jsonl or .parquet
         threshold: smallest confidence (classes), or largest spread over models (numbers)
         max_per_class: maximum number of rows of each class, most confident first
         limit: maximum number of rows, most confident first
@@ -55,9 +55,9 @@ def pseudo_label(
     """
     from paratune.records.predictions import SUFFIXES, write_table
 
-    record_path = output.with_name(f"{output.name}.record.json")
+    record_path = out.with_name(f"{out.name}.record.json")
     require_at_least("--batch-size", batch_size)
-    check_output(output, overwrite=overwrite, suffixes=SUFFIXES)
+    check_output(out, overwrite=overwrite, suffixes=SUFFIXES)
     check_output(record_path, overwrite=overwrite)
     require_some(models, "runs or models, such as runs/NAME")
     places = Counter(str(Path(model).resolve()) for model in models)
@@ -83,10 +83,10 @@ def pseudo_label(
         first, is_only = next(iter(labellers), None), len(models) == 1
         labellers.append(make_labeller(model, trained, first, input, table, run, is_only=is_only))
     labelled, record = pseudo_labels(
-        input, table, output, labellers, threshold=threshold, max_per_class=max_per_class, limit=limit
+        input, table, out, labellers, threshold=threshold, max_per_class=max_per_class, limit=limit
     )
-    write_table(output, labelled)
-    record["output"]["sha256"] = file_sha256(output)
+    write_table(out, labelled)
+    record["output"]["sha256"] = file_sha256(out)
     write_json(record_path, record)
     if json:
         print_json(record)
@@ -95,5 +95,5 @@ def pseudo_label(
     lines |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
     lines |= {f"    {name}": count for name, count in record.get("classes", {}).items()}
     print_table(("", ""), ((name, format_number(count)) for name, count in lines.items()), right=(1,))
-    print(plain(output))  # noqa: T201
+    print(plain(out))  # noqa: T201
     print(plain(record_path))  # noqa: T201

@@ -18,7 +18,7 @@ tokenizer_app = App(name="tokenizer")
 @tokenizer_app.command(name="train")
 def tokenizer_train(
     *texts: str,
-    output: Annotated[Path, Parameter(alias="-o")],
+    out: Annotated[Path, Parameter(alias="-o")],
     kind: Literal["wordpiece", "bpe"] = "wordpiece",
     vocab_size: int = 20000,
     column: str = "text",
@@ -30,7 +30,7 @@ def tokenizer_train(
     """Train a tokenizer on the files TEXTS, and write it as a plain Hugging Face folder.
 
     Args:
-        output: folder for the tokenizer
+        out: folder for the tokenizer
         kind: kind of tokenizer: wordpiece as for BERT, or bpe as for RoBERTa
         vocab_size: number of entries, with special tokens
         column: column of the texts
@@ -41,7 +41,7 @@ def tokenizer_train(
     require_some(texts, "texts")
     recipe = TokenizerRecipe(kind, vocab_size, lowercase, max_length)
     recipe.check()
-    _check_output(output, overwrite)
+    _check_output(out, overwrite)
     outlive_readers()
     set_up_process()
     with stdout_for_results():
@@ -57,25 +57,25 @@ def tokenizer_train(
             "num_characters": counted.num_characters,
             "vocab_size": tokenizer.get_vocab_size(),
         }
-        save_tokenizer(tokenizer, recipe, output, record, overwrite=overwrite)
+        save_tokenizer(tokenizer, recipe, out, record, overwrite=overwrite)
     if json:
-        print_json({"folder": str(output), **record})
+        print_json({"folder": str(out), **record})
         return
     size = record["vocab_size"]
     less = "" if size == recipe.vocab_size else f" of the {recipe.vocab_size} requested: the texts do not yield more"
     read = f"of {counted.num_texts} texts, {counted.num_characters} characters"
-    print_result(f"{output}: {recipe.kind}, {size} entries{less}; {read}")
+    print_result(f"{out}: {recipe.kind}, {size} entries{less}; {read}")
 
 
-def _check_output(output: Path, overwrite: bool) -> None:
-    if not output.exists() and not output.is_symlink():
-        failure, facts = f"--output {output} cannot be created", {"option": "--output", "value": output}
+def _check_output(out: Path, overwrite: bool) -> None:
+    if not out.exists() and not out.is_symlink():
+        failure, facts = f"--out {out} cannot be created", {"option": "--out", "value": out}
         with os_error_as(ConfigError, failure, "name another", code="output.not_writable", **facts):
-            output.parent.mkdir(parents=True, exist_ok=True)
+            out.parent.mkdir(parents=True, exist_ok=True)
         return
     if not overwrite:
-        message = f"{output} exists; choose another --output, or use --overwrite"
-        raise ConfigError(message, code="output.exists", path=output)
-    if not (output / RECORD_FILE).is_file():
-        message = f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
-        raise ConfigError(message, code="output.foreign", path=output)
+        message = f"{out} exists; choose another --out, or use --overwrite"
+        raise ConfigError(message, code="output.exists", path=out)
+    if not (out / RECORD_FILE).is_file():
+        message = f"{out} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --out"
+        raise ConfigError(message, code="output.foreign", path=out)

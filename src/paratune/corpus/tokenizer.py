@@ -175,5 +175,5 @@ def save_tokenizer(
             wrapped.save_pretrained(str(temporary))
             records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
-        message = f"{folder} cannot be written: {error.strerror or error}; choose another --output"
+        message = f"{folder} cannot be written: {error.strerror or error}; choose another --out"
         raise CheckpointError(message, code="output.not_writable", folder=folder) from error

@@ -63,7 +63,7 @@ def refused(command: Callable[..., int], code: str) -> Callable[..., None]:
 
 COMMANDS: dict[str, Callable[[Path, str, Path, pytest.MonkeyPatch], object]] = {
     "evaluate": lambda model, data, *_: evaluate(str(model), data=data, device="cpu"),
-    "predict": lambda model, data, out, _: predict(str(model), input=data, output=out, device="cpu"),
+    "predict": lambda model, data, out, _: predict(str(model), input=data, out=out, device="cpu"),
     "explain": lambda model, data, *_: explain(str(model), input=data, rows="0", method=("occlusion",), device="cpu"),
     "feedback": refused(feedback, "feedback.no_run"),
     "quantize": lambda model, data, out, _: quantize(str(model), to="bf16", out=out.with_suffix(""), data=data),

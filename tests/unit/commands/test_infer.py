@@ -65,7 +65,7 @@ def evaluate(model: str, data: str, *, as_json: bool = False) -> None:
 
 
 def predict(model: str, source: str, output: Path, *, overwrite: bool = False, batch_size: int = 2) -> None:
-    run_predict(model, input=source, output=output, batch_size=batch_size, device="cpu", overwrite=overwrite, json=True)
+    run_predict(model, input=source, out=output, batch_size=batch_size, device="cpu", overwrite=overwrite, json=True)
 
 
 def test_dropped_rows_are_shown_by_reason(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -235,7 +235,7 @@ def test_rows_with_an_id_are_not_numbered(model: str, tmp_path: Path, name: str)
 def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def say(rows: list[tuple[str, str]]) -> list[str]:
         source, output = write(tmp_path / "in.csv", rows=rows), tmp_path / "out.csv"
-        run_predict(model, input=source, output=output, batch_size=2, device="cpu", overwrite=True)
+        run_predict(model, input=source, out=output, batch_size=2, device="cpu", overwrite=True)
         return capsys.readouterr().out.splitlines()[1:]
 
     assert say(ROWS) == ["2 without a text and without a prediction: rows 2, 4 (counted from 0)"]
@@ -258,7 +258,7 @@ def test_an_unwritable_output_is_found_before_predicting(model: str, tmp_path: P
     (tmp_path / "folder.csv").mkdir()
     with raises_code("output.not_a_file", "folder.csv"):
         predict(model, source, tmp_path / "folder.csv", overwrite=True)
-    with raises_code("output.no_folder", option="--output"):
+    with raises_code("output.no_folder", option="--out"):
         predict(model, source, tmp_path / "nowhere" / "out.csv")
     with raises_code("cli.out_of_range", "--batch-size", "0", "1"):
         predict(model, source, tmp_path / "out.csv", batch_size=0)
@@ -277,7 +277,7 @@ def test_the_check_of_the_output_leaves_no_file(tmp_path: Path):
 
 
 def _predict(output: Path, *, overwrite: bool = False) -> None:
-    run_predict("no-model", input="no-file", output=output, batch_size=8, device="cpu", overwrite=overwrite)
+    run_predict("no-model", input="no-file", out=output, batch_size=8, device="cpu", overwrite=overwrite)
 
 
 def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path):
@@ -285,9 +285,9 @@ def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path)
     taken.write_text("mine")
     with raises_code("output.format", "out.txt: its"):
         _predict(tmp_path / "out.txt")
-    with raises_code("output.exists", "taken.csv", "--output", "--overwrite"):
+    with raises_code("output.exists", "taken.csv", "--out", "--overwrite"):
         _predict(taken)
-    with raises_code("output.no_folder", option="--output"):
+    with raises_code("output.no_folder", option="--out"):
         _predict(tmp_path / "nowhere" / "out.csv")
     # With --overwrite it reads the input next, which is missing.
     with raises_code("data.not_found"):

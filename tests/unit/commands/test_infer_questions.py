@@ -39,7 +39,7 @@ def model(tmp_path: Path) -> Path:
 
 def predict(model: Path, source: Path, output: Path) -> None:
     options = {"batch_size": 4, "device": "cpu", "overwrite": True, "json": True}
-    run_predict(str(model), input=str(source), output=output, **options)
+    run_predict(str(model), input=str(source), out=output, **options)
 
 
 def evaluate(model: Path, source: Path, *, as_json: bool) -> None:

@@ -27,6 +27,7 @@ strategy: ddp
 """
 MATRIX = "base: c.yaml\naxes: {run.seed: [1, 2], nproc: [1, 4]}\n"
 Launch = Callable[..., int]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -310,3 +311,20 @@ def test_combinations_that_are_left_out_are_listed_as_by_sweep(
     for names in skipped:
         assert any(all(name in line for name in names) for line in by_launch)
     assert not excluded or f"excluded: {excluded} combinations, by exclude:" in by_launch
+
+
+def test_a_dry_run_without_a_site_is_for_the_plain_site(launch: Launch, capsys: Any):
+    plain = ROOT / "configs/sites/plain.yaml"
+    for more in ({}, {"array": True, "config": "m.yaml"}, {"nodes": 2, "gpus_per_node": 1}, {"json": True}):
+        assert launch(dry_run=True, site=plain, **more) == 0
+        given = capsys.readouterr()
+        assert launch(dry_run=True, site=None, **more) == 0
+        without = capsys.readouterr()
+        assert without.out == given.out
+        assert ("--site" in without.err, "--site" in given.err) == (True, False)
+
+
+def test_only_a_dry_run_needs_no_site(launch: Launch, here: Path):
+    with raises_code("cli.argument_missing", option="--site"):
+        launch(site=None)
+    assert not (here / "words").exists()

@@ -46,7 +46,7 @@ def label(targets, texts, output, threshold=0.5001, **options):
     return pseudo_label(
         *targets,
         input=texts,
-        output=output,
+        out=output,
         threshold=threshold,
         batch_size=2,
         device="cpu",

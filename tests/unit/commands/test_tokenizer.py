@@ -18,7 +18,7 @@ def texts(tmp_path: Path) -> str:
 
 def train(texts: str, output: Path, **options) -> None:
     options = {"column": "text", "json": True, **options}
-    tokenizer_train(texts, output=output, vocab_size=60, **options)
+    tokenizer_train(texts, out=output, vocab_size=60, **options)
 
 
 def test_a_tokenizer_is_trained(tmp_path: Path, texts: str, capsys):
@@ -29,7 +29,7 @@ def test_a_tokenizer_is_trained(tmp_path: Path, texts: str, capsys):
 
 def test_existing_tokenizers_are_replaced_only_with_overwrite(tmp_path: Path, texts: str):
     train(texts, tmp_path / "mine")
-    with raises_code("output.exists", "--output", "--overwrite"):
+    with raises_code("output.exists", "--out", "--overwrite"):
         train(texts, tmp_path / "mine")
     train(texts, tmp_path / "mine", overwrite=True)
     (tmp_path / "mine" / "tokenizer_training.json").unlink()
@@ -45,5 +45,5 @@ def test_parent_folders_of_the_output_are_created(tmp_path: Path, texts: str):
 
 def test_an_output_below_a_file_is_refused_before_anything_is_read(tmp_path: Path, texts: str):
     (tmp_path / "a").write_text("")
-    with raises_code("output.not_writable", "--output", "mine"):
+    with raises_code("output.not_writable", "--out", "mine"):
         train("no such file", tmp_path / "a" / "b" / "mine")

@@ -59,7 +59,7 @@ def predicted(folder: Path, columns: dict[str, list[Any]], tmp_path: Path) -> li
     """Return what `paratune predict` writes for a file with these columns."""
     source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
     pa.parquet.write_table(pa.table(columns), source)
-    predict(str(folder), input=str(source), output=output, device="cpu", overwrite=True)
+    predict(str(folder), input=str(source), out=output, device="cpu", overwrite=True)
     rows: list[dict[str, Any]] = read_table(str(output)).to_pylist()
     return [{name: value for name, value in row.items() if name not in (*columns, "row")} for row in rows]
 
