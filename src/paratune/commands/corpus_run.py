@@ -11,8 +11,9 @@ from filelock import FileLock, Timeout
 
 from paratune.base.atomic import delete_folder, delete_remains, write_text
 from paratune.base.text import plain
+from paratune.base.units import counted
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
-from paratune.console import Display, outlive_readers, print_json, print_table, set_up_logging
+from paratune.console import Display, outlive_readers, print_json, print_result, print_table, set_up_logging
 from paratune.corpus import store
 from paratune.corpus.clean import run as clean
 from paratune.corpus.clean.language import check_languages
@@ -92,18 +93,47 @@ def build_corpus(
                 totals[name] = run(corpus, here if name in LOCAL_STAGES else spread, Display(speaks=True))
         if "store" in totals:
             write_report(work)
-            if totals["store"]["kept"] == 0:
-                message = "the corpus is empty: no document was kept; paratune corpus stats %s shows why"
-                log.warning(message, plain(path), extra=coded("corpus.empty"))
+    if (why := _why_empty(corpus, totals)) is not None:
+        log.warning(
+            "nothing is left: %s; paratune corpus stats %s shows more", why, plain(path), extra=coded("corpus.empty")
+        )
     if as_json:
         print_json(totals)
         return
     rows = []
     for name, counts in totals.items():
-        dropped = dict(counts.get("read", {}).get("dropped", {})) | counts["dropped"]
-        reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
-        rows.append((name, counts["shards"], counts["kept"], reasons, work / STAGES[name][0]))
+        rows.append((name, counts["shards"], counts["kept"], _reasons(counts), work / STAGES[name][0]))
     print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))
+    fetched = totals.get("fetch", {"dropped": {}, "other_digest": 0})
+    for num, done, remedy in (
+        (fetched["dropped"].get("digest", 0), "dropped", "keep keeps them"),
+        (fetched["other_digest"], "kept", "drop drops them"),
+    ):
+        if num:
+            digests = f"{counted(num, 'capture')} without the digest of the index"
+            print_result(f"{digests}: {done} (fetch.other_digest: {remedy})", is_prose=True)
+
+
+def _why_empty(corpus: Corpus, totals: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return which stage or step dropped the last documents, and what decides that; None where some are left."""
+    stages: list[tuple[str, Mapping[str, Any]]] = []
+    for name, counts in totals.items():
+        stages += counts["steps"].items() if name == "clean" else [(name, counts)] if name != "sentences" else []
+    if not stages or stages[-1][1]["kept"]:
+        return None
+    name, counts = next(stage for stage in stages if not stage[1]["kept"])
+    why = f"{name} kept none ({_reasons(counts) or 'nothing to read'})"
+    if name in ("language", "variety"):
+        section = getattr(corpus.clean, name)
+        default = "" if "keep" in section.model_fields_set else ", the default"
+        why += f"; clean.{name}.keep is {', '.join(section.keep)}{default}"
+    return why
+
+
+def _reasons(counts: Mapping[str, Any]) -> str:
+    """Return the numbers of dropped rows of a stage by reason, those of the lists that `index` reads included."""
+    dropped = dict(counts.get("read", {}).get("dropped", {})) | counts["dropped"]
+    return ", ".join(f"{reason} {count}" for reason, count in dropped.items())
 
 
 def _locked(work: Path) -> AbstractContextManager[object]:

@@ -371,6 +371,8 @@ class Fetch(Section):
     """URL of raw replay; requests are URL/<timestamp>id_/<url>. Arquivo.pt: https://arquivo.pt/noFrame/replay."""
     nearest: bool = False
     """Whether a capture of another time is accepted if the archive sends one; its own time is recorded."""
+    other_digest: Literal["drop", "keep"] = "drop"
+    """What happens to a capture whose bytes do not have the SHA-1 of the index: it is dropped, or kept and counted."""
     max_payload_mib: PositiveFloat = 64.0
     """Maximum size of a document, stored or decompressed; larger ones are dropped."""
     licence: Text | None = None

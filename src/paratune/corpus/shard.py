@@ -73,13 +73,16 @@ INDEX_SCHEMA = pa.schema(
 FETCHED_SCHEMA = pa.schema(
     text_columns("url", "timestamp", "digest", "mime")
     | {"status": pa.int32()}
-    | text_columns("source", "content_type", "sha1", "how", "licence", "robots")
+    | text_columns("source", "content_type", "sha1")
+    | {"digest_fits": pa.bool_()}
+    | text_columns("how", "licence", "robots")
     | {"payload": pa.large_binary()}
 )
 """A fetched capture: columns of the index, and
 
 content_type: HTTP header with the charset, or null.
 sha1: SHA-1 of `payload` in base32, like `digest`.
+digest_fits: whether the bytes as sent or `payload` have `digest`; null where they cannot be compared.
 how: source of the bytes: file, range or replay.
 licence, robots: terms of use from the settings, a header or a meta element, or null.
 payload: body, decoded from transfer and content encodings.

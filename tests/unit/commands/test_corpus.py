@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 
 import pyarrow.parquet as pq
@@ -103,11 +104,49 @@ def test_texts_are_not_wrapped_without_a_terminal(config, tmp_path, capsys):
     assert max(map(len, TEXTS)) > 80
 
 
-def test_an_empty_corpus_gives_a_warning(config, tmp_path, capsys):
-    settings = json.loads(config.read_text()) | {"extract": {"min_characters": 1000}}
-    config.write_text(json.dumps(settings))
-    build_corpus(config, only=None, workers=None, as_json=True)
-    check_shown(capsys.readouterr().err, "corpus.empty", config)
+SKIP = ["lines", "variety", "quality", "duplicates", "personal"]
+"""Steps that are left out, so that `language` drops everything."""
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "named"),
+    [
+        ("extract", {"min_characters": 1000}, ["extract", "short 3"]),
+        ("index", {"mimes": ["text/html"]}, ["index", "mime 3"]),
+        ("clean", {"skip": SKIP, "language": {"keep": ["fi"]}}, ["language 3", "keep is fi;"]),
+        ("clean", {"skip": SKIP, "language": {"min_score": 1}}, ["language unsure 3", "keep is pt, the default"]),
+    ],
+    ids=["extract", "index", "language", "default-language"],
+)
+def test_an_empty_corpus_gives_a_warning_with_what_emptied_it(config, capsys, section, options, named):
+    settings = json.loads(config.read_text())
+    config.write_text(json.dumps(settings | {section: {**settings.get(section, {}), **options}}))
+    for only in (None, section):
+        build_corpus(config, only=only, workers=None, as_json=True)
+        check_shown(capsys.readouterr().err, "corpus.empty", config, *named)
+
+
+@pytest.mark.parametrize(
+    ("setting", "kept", "last"),
+    [
+        ({}, 1, "^2 captures.*dropped.*keep"),
+        ({"other_digest": "drop"}, 1, "^2 captures.*dropped.*keep"),
+        ({"other_digest": "keep"}, 3, "^2 captures.*kept.*drop"),
+    ],
+)
+def test_captures_with_another_digest_are_counted_in_the_last_line(config, tmp_path, capsys, setting, kept, last):
+    header = [("Content-Type", "text/plain; charset=utf-8")]
+    pages = [(f"http://a.pt/{n}", "20140103030321", "200 OK", header, text.encode()) for n, text in enumerate(TEXTS)]
+    write_warc(tmp_path / "a.warc", pages)
+    whole = (tmp_path / "a.warc").read_bytes()
+    (tmp_path / "a.warc").write_bytes(whole.replace(b"levar", b"LEVAR").replace(b"linha", b"LINHA"))
+    index = {"warcs": [str(tmp_path / "a.warc")]}
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"fetch": setting, "index": index}))
+    build_corpus(config, only=None, workers=None, as_json=False)
+    build_corpus(config, only=None, workers=None, as_json=False)  # all stages are finished
+    assert re.search(last, capsys.readouterr().out.strip().splitlines()[-1])
+    totals = read_json(tmp_path / "work/2_fetch/stage.json")
+    assert totals["kept"] == kept
 
 
 @pytest.mark.parametrize("bytes_left", [b"", b"PAR1 torn"])

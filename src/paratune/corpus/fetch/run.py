@@ -90,7 +90,7 @@ class Journal(AbstractContextManager["Journal"]):
 
 
 FOLDER = "2_fetch"
-FORMAT = 1  # version of the rows; increased when the same input gives other rows
+FORMAT = 2  # version of the rows; increased when the same input gives other rows
 MAX_CONSECUTIVE_FAILURES = 20
 """Successive failed captures after which the command ends."""
 MAX_MISSING = 100
@@ -102,7 +102,7 @@ FetchResult = dict[str, Any] | DroppedRow
 
 
 def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
-    """Run the stage, or return its totals (stage.json) if it is finished.
+    """Run the stage, or return its totals (stage.json) if it is finished, with the number of kept `other_digest`.
 
     Raises:
         DataError: A file is unreadable, or a server sends an invalid response.
@@ -123,7 +123,8 @@ def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     totals = run_stage(stage, shards, workers=workers, display=display)
     _forget_finished(folder)
     (folder / WARNED_FILE).unlink(missing_ok=True)
-    return totals
+    fits = (row["digest_fits"] for table in stage_tables(folder) for row in read_rows(table, ["digest_fits"]))
+    return {**totals, "other_digest": sum(fit is False for fit in fits)}
 
 
 def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:

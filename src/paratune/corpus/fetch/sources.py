@@ -89,8 +89,10 @@ def fetched_row(
     is_other = bool(received.timestamp) and received.timestamp != row["timestamp"]
     digest = sha1(received.body) if is_other else row["digest"]
     known = {*received.digests, own}
-    # Arquivo.pt's text search has MD5, which is not compared.
-    if re.fullmatch("[A-Z2-7]{32}", digest or "") and digest not in known and not received.is_unframed:
+    fits = None
+    if re.fullmatch("[A-Z2-7]{32}", digest or ""):  # Arquivo.pt's text search has MD5, which is not compared
+        fits = True if digest in known else None if received.is_unframed else False
+    if fits is False and fetch.other_digest == "drop":
         return DroppedRow(url, "digest", f"{digest} in the index, {' or '.join(sorted(known))} now")
     content_type = received.headers.get("content-type") or None
     mime = row["mime"] or (essence(content_type or "") or None)
@@ -104,6 +106,7 @@ def fetched_row(
         "source": row["source"],
         "content_type": content_type,
         "sha1": own,
+        "digest_fits": fits,
         "how": received.how,
         "licence": licence or fetch.licence,
         "robots": robots,

@@ -90,6 +90,7 @@ def test_a_row_has_all_known_fields():
         "source": "a.cdx",
         "content_type": "text/html; charset=UTF-8",
         "sha1": sha1(PAGE),
+        "digest_fits": True,
         "how": "replay",
         "licence": "CC0-1.0",
         "robots": "noarchive",
@@ -114,22 +115,26 @@ def test_a_payload_with_another_digest_is_dropped():
     assert result.reason == "digest"
     assert sha1(b"as it was") in result.detail
     assert sha1(b"as it is") in result.detail
+    kept = fetched_row(row(digest=sha1(b"as it was")), received(b"as it is"), Fetch(other_digest="keep"), (200,))
+    assert (kept["digest"], kept["sha1"], kept["digest_fits"]) == (sha1(b"as it was"), sha1(b"as it is"), False)
 
 
+@pytest.mark.parametrize("other_digest", ["drop", "keep"])
 @pytest.mark.parametrize(
-    ("digest", "more"),
+    ("digest", "more", "fits"),
     [
-        (sha1(gzip.compress(PAGE, mtime=0)), {}),  # of what is sent, as crawlers do
-        (sha1(PAGE), {}),  # of what an archive unpacked
-        ("6a6378ae90fe70a685a85a4b293c260c", {}),  # MD5 of Arquivo.pt's search: not comparable
-        (None, {}),
-        (sha1(b"of the chunks"), {"is_unframed": True}),
+        (sha1(gzip.compress(PAGE, mtime=0)), {}, True),  # of what is sent, as crawlers do
+        (sha1(PAGE), {}, True),  # of what an archive unpacked
+        (sha1(PAGE), {"is_unframed": True}, True),
+        ("6a6378ae90fe70a685a85a4b293c260c", {}, None),  # MD5 of Arquivo.pt's search: not comparable
+        (None, {}, None),
+        (sha1(b"of the chunks"), {"is_unframed": True}, None),
     ],
 )
-def test_digests_that_fit_or_cannot_be_compared(digest, more):
-    body = gzip.compress(PAGE, mtime=0)
-    result = fetched_row(row(digest=digest), received(body, content_encoding="gzip", **more), *WANTED)
-    assert (result["payload"], result["digest"]) == (PAGE, digest)
+def test_digests_that_fit_or_cannot_be_compared(digest, more, fits, other_digest):
+    body, fetch = gzip.compress(PAGE, mtime=0), Fetch(other_digest=other_digest)
+    result = fetched_row(row(digest=digest), received(body, content_encoding="gzip", **more), fetch, (200,))
+    assert (result["payload"], result["digest"], result["digest_fits"]) == (PAGE, digest, fits)
 
 
 def test_a_nearest_capture_keeps_its_own_time_and_digest():
