@@ -56,19 +56,16 @@ class MatrixFile:
             key = key.rpartition(".")[0]
         self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
 
-    def add(self, problems: Iterable[Problem], at: str, code: str | None = None) -> None:
-        """Add problems of the key `at` or of keys inside it, with this code or their own."""
-        for problem in problems:
-            self.refuse(f"{at}: {problem.message}", problem.keys[0], code or problem.code)
+    def refuse_value(self, value: Any, allowed: str, at: str, code: str = "config.invalid_value") -> None:
+        """Add the problem that the value of a key, or the content of the file, is none of those allowed."""
+        self.refuse(f"{at or 'the file'} is {describe_value(value)}; allowed: {allowed}", at, code)
 
     def section(self, kind: type[S], content: Any, at: str = "") -> S | None:
         """Return the options of a section, or of the file; None where they have problems, which are collected."""
-        called = at or "the file"
         if not isinstance(content, dict):
-            allowed = f"a mapping of options ({', '.join(section_options(kind))})"
-            self.refuse(f"{called} is {describe_value(content)}; allowed: {allowed}", at)
+            self.refuse_value(content, f"a mapping of options ({', '.join(section_options(kind))})", at)
             return None
-        values, findings = validate_as(kind, content, called, at)
+        values, findings = validate_as(kind, content, at or "the file", at)
         for problem in findings.problems:
             self.refuse(problem.message, problem.keys[0], problem.code)
         return None if findings.problems else kind.model_validate(values)
@@ -76,7 +73,7 @@ class MatrixFile:
     def count(self, value: Any, key: str) -> int:
         """Return a whole number of at least 1; 1 when the value is invalid."""
         if type(value) is not int or value < 1:
-            self.refuse(f"{key} is {describe_value(value)}; allowed: a whole number at least 1", key)
+            self.refuse_value(value, "a whole number at least 1", key)
             return 1
         return value
 
@@ -129,20 +126,25 @@ class Value:
 
 def _listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value:
     """Return a value of the option or variable that the axis `key` sets; `name` is that of the axis in runs' names."""
+    own = Layer()
+    beside: dict[str, Any] = {}
     if key in (NPROC, NODES):
-        count = file.count(value, at)
-        return Value(f"{key}-{count}", str(count), value, beside={key: count})
-    if key.startswith(f"{ENV}."):
+        beside = {key: file.count(value, at)}
+    elif key.startswith(f"{ENV}."):
         beside = {key: _read_variable(file, key.removeprefix(f"{ENV}."), value, at)}
         if value is None:
             return Value(slug(f"{name}-{UNSET}"), UNSET, value, beside=beside)
-        return Value(value_name(value, name), show(value), value, beside=beside)
-    places = {
-        place.replace(at, key, 1): line
-        for place, line in file.places.items()
-        if place == at or place.startswith((f"{at}.", f"{at}["))
-    }
-    return Value(value_name(value, name), show(value), value, own=layer_of(key, value, places))
+    else:
+        inside = (f"{at}.", f"{at}[")
+        places = {
+            place.replace(at, key, 1): line
+            for place, line in file.places.items()
+            if place == at or place.startswith(inside)
+        }
+        own = layer_of(key, value, places)
+    # A text is its own name in names of runs; other values follow the name of the axis.
+    text = slug(show(value)) if isinstance(value, str | dict) else ""
+    return Value(text or slug(f"{name}-{show(value)}"), show(value), value, own=own, beside=beside)
 
 
 def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
@@ -151,8 +153,7 @@ def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         file.refuse(f"{at}: {name!r} becomes part of the names of runs; allowed: {allowed}", at)
         name = slug(name)
     if not isinstance(settings, dict) or not settings:
-        message = f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}"
-        file.refuse(message, at)
+        file.refuse_value(settings, "a mapping, such as {train.learning_rate: 1e-5}", at)
         return Value(name, name, name)
     options = dict(settings)
     beside: dict[str, Any] = {
@@ -167,8 +168,7 @@ def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
 def read_environment(file: MatrixFile, content: Any, at: str) -> Environment:
     """Return the variables of `env`."""
     if not isinstance(content, dict) or not content:
-        allowed = "a mapping of variables to values, such as {NCCL_DEBUG: WARN}"
-        file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
+        file.refuse_value(content, "a mapping of variables to values, such as {NCCL_DEBUG: WARN}", at)
         return {}
     return {str(name): _read_variable(file, str(name), value, f"{at}.{name}") for name, value in content.items()}
 
@@ -206,12 +206,6 @@ def show(value: Any) -> str:
     return value if isinstance(value, str) and value else one_line(value)
 
 
-def value_name(value: Any, axis: str) -> str:
-    """Return a value as part of the name of a run: a text by itself, other values after the name of the axis."""
-    text = slug(show(value)) if isinstance(value, str | dict) else ""
-    return text or slug(f"{axis}-{show(value)}")
-
-
 def slug(text: str) -> str:
     """Return text as part of a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")
@@ -228,30 +222,24 @@ class MatrixAxis(Axis):
     """An axis with the settings of each value."""
 
     read: tuple[Value, ...] = ()
-
-    @property
-    def record(self) -> Axis:
-        """The axis in `sweep.json`."""
-        return Axis(self.key, self.label, self.values, self.is_seed, self.is_column, self.keys)
-
-    @property
-    def varied(self) -> list[str]:
-        """The dotted keys, also of files, in which its values differ."""
-        return _varied(value.settings for value in self.read)
+    varied: tuple[str, ...] = ()
+    """The dotted keys, also of files, in which its values differ."""
 
 
 def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tuple[MatrixAxis, ...]:
     """Return the axes of a file; `base` has the settings of the matrix for all runs."""
     shorts = [short(str(key)) for key in content]
-    read = (
-        _axis(file, str(key), name if shorts.count(name) == 1 else str(key), values)
-        for (key, values), name in zip(content.items(), shorts, strict=True)
-    )
-    axes = [axis for axis in read if axis is not None]
-    _check_apart(file, axes)
+    read = {}
+    for (key, values), name in zip(content.items(), shorts, strict=True):
+        label = name if shorts.count(name) == 1 else str(key)
+        if found := _values(file, str(key), label, values):
+            read[str(key)] = label, found
+    _check_apart(file, {key: values for key, (_, values) in read.items()})
     # A seed that the matrix sets itself has priority over seeds in files.
-    says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.read)
-    axes = [_finished(file, axis, through_files=not says_seed) for axis in axes]
+    says_seed = SEED in flatten(base.values) or any(
+        SEED in value.above for _, values in read.values() for value in values
+    )
+    axes = tuple(_axis(file, key, label, values, through_files=not says_seed) for key, (label, values) in read.items())
     repeated = [axis.key for axis in axes if axis.is_seed]
     if len(repeated) > 1 and any(axis.is_seed and FOLD in axis.varied for axis in axes):
         message = (
@@ -259,26 +247,24 @@ def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tupl
             f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}"
         )
         file.refuse(message, f"axes.{repeated[1]}", code="config.conflict")
-    return tuple(axes)
+    return axes
 
 
-def _axis(file: MatrixFile, key: str, name: str, content: Any) -> MatrixAxis | None:
+def _values(file: MatrixFile, key: str, name: str, content: Any) -> tuple[Value, ...]:
+    """Return the values of an axis; none where it is not an axis."""
     at, before = f"axes.{key}", len(file.problems)
-    if isinstance(content, list) and content:
+    if not isinstance(content, list | dict) or not content:
+        allowed = f"a list of values of the option {key}, or a mapping of names to settings, such as "
+        file.refuse_value(content, allowed + "{small: {train.learning_rate: 1e-5, train.epochs: 3}}", at)
+        return ()
+    if isinstance(content, list):
         values = [_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(content)]
-    elif isinstance(content, dict) and content:
-        values = [_named(file, str(value), settings, f"{at}.{value}") for value, settings in content.items()]
     else:
-        allowed = (
-            f"a list of values of the option {key}, or a mapping of names to settings, such as "
-            "{small: {train.learning_rate: 1e-5, train.epochs: 3}}"
-        )
-        file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
-        return None
+        values = [_named(file, str(value), settings, f"{at}.{value}") for value, settings in content.items()]
     if key == ENV:
         allowed = f"{ENV}.NAME: [...], or settings that go together, {{first: {{{ENV}: {{NAME: value}}}}, second: ...}}"
         file.refuse(f"{at}: an axis is of one variable, {allowed} under a name that is not {ENV}", at)
-        return None
+        return ()
     if key in OURS or any(own in value.own.places for own in OURS for value in values):
         file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
     if len(file.problems) == before:  # a wrong value was replaced by another one, which may be there twice
@@ -287,59 +273,63 @@ def _axis(file: MatrixFile, key: str, name: str, content: Any) -> MatrixAxis | N
         if twice is not None:
             message = f"{at} has {twice} twice, or two values that make one name of a run; keep one, or give them names"
             file.refuse(f"{message}: {{first: {{{key}: ...}}, second: {{...}}}}", at)
-    settings = [setting for value in values for setting in (*value.below.places, *value.own.places)]
-    columns = ("task", "data.train", "data.validation")
-    is_column = any(overlap(setting, part) for setting in settings for part in columns)
-    shown = {value.name: value.shown for value in values}
-    return MatrixAxis(key, name, shown, is_column=is_column, read=tuple(values))
+    return tuple(values)
 
 
-def _check_apart(file: MatrixFile, axes: Sequence[MatrixAxis]) -> None:
+def _check_apart(file: MatrixFile, axes: Mapping[str, Sequence[Value]]) -> None:
     """Refuse axes that set the same option, because one of them would have no effect.
 
     Equal settings of files are allowed: an axis' own settings have priority over them.
     """
-
-    def own(axis: MatrixAxis) -> list[str]:
-        places = {key.partition("[")[0] for value in axis.read for key in (*value.own.places, *value.beside)}
-        return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
-
-    def of_files(axis: MatrixAxis) -> list[str]:
-        return _varied(flatten(value.below.values) for value in axis.read)
-
-    for other, axis in itertools.combinations(axes, 2):
-        for keys in (own, of_files):
-            both = [key for key in keys(axis) if any(overlap(key, taken) for taken in keys(other))]
+    set_by: list[tuple[str, tuple[list[str], ...]]] = []
+    for key, values in axes.items():
+        set_here = (place for value in values for place in (*value.own.places, *value.beside))
+        places = dict.fromkeys(place.partition("[")[0] for place in set_here)
+        own = [place for place in places if not any(other.startswith(f"{place}.") for other in places)]
+        set_by.append((key, (own, _varied(flatten(value.below.values) for value in values))))
+    for (other, theirs), (key, ours) in itertools.combinations(set_by, 2):
+        for taken, keys in zip(theirs, ours, strict=True):
+            both = [set_key for set_key in keys if any(overlap(set_key, other_key) for other_key in taken)]
             if both:
-                message = f"axes.{axis.key} sets {both[0]}, which axes.{other.key} sets too"
+                message = f"axes.{key} sets {both[0]}, which axes.{other} sets too"
                 remedy = "put values that go together on one axis"
-                file.refuse(f"{message}; {remedy}", f"axes.{axis.key}", code="config.conflict")
+                file.refuse(f"{message}; {remedy}", f"axes.{key}", code="config.conflict")
                 break
 
 
-def _finished(file: MatrixFile, axis: MatrixAxis, *, through_files: bool) -> MatrixAxis:
-    """Return the axis with its keys, and marked when it is an axis of seeds, among which nothing is chosen.
+def _axis(file: MatrixFile, key: str, label: str, values: tuple[Value, ...], *, through_files: bool) -> MatrixAxis:
+    """Return an axis of these values, marked when it is an axis of seeds, among which nothing is chosen.
 
     Refuses an axis that varies the seed and something else: the mean would be over more than seeds.
     """
-    values = [value.settings if through_files else value.above for value in axis.read]
-    varied = _varied(values) if len(values) > 1 else list(values[0])
-    without = [value.name for value, settings in zip(axis.read, values, strict=True) if SEED not in settings]
-    others = [key for key in varied if key not in SEEDS]
+    given = [value.settings if through_files else value.above for value in values]
+    varied = _varied(given) if len(given) > 1 else list(given[0])
+    without = [value.name for value, settings in zip(values, given, strict=True) if SEED not in settings]
+    others = [other for other in varied if other not in SEEDS]
     is_seed = varied == [FOLD] or (SEED in varied and not without and not others)
-    if SEED in varied and not is_seed and len(values) > 1:
+    if SEED in varied and not is_seed and len(given) > 1:
         fault = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
         message = (
-            f"axes.{axis.key}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the "
+            f"axes.{key}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the "
             f"best of all else is chosen: put {SEED} on a separate axis ({SEED}: [41, 42, 43])"
         )
-        file.refuse(message, f"axes.{axis.key}")
+        file.refuse(message, f"axes.{key}")
     expanded = [
         {f"{key}.kind" if key in SHORTHAND and isinstance(text, str) else key: text for key, text in settings.items()}
-        for settings in (value.settings for value in axis.read)
+        for settings in (value.settings for value in values)
     ]
-    keys = tuple(_varied(expanded) if len(expanded) > 1 else expanded[0])
-    return replace(axis, is_seed=is_seed, keys=keys)
+    places = [place for value in values for place in (*value.below.places, *value.own.places)]
+    columns = ("task", "data.train", "data.validation")
+    return MatrixAxis(
+        key,
+        label,
+        {value.name: value.shown for value in values},
+        is_seed=is_seed,
+        is_column=any(overlap(place, column) for place in places for column in columns),
+        keys=tuple(_varied(expanded) if len(expanded) > 1 else expanded[0]),
+        read=values,
+        varied=tuple(_varied(value.settings for value in values)),
+    )
 
 
 def _varied(values: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -351,13 +341,10 @@ def _varied(values: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def find_axis(axes: Sequence[MatrixAxis], key: Any) -> MatrixAxis | None:
-    """Return the axis with this key or label."""
-    return next((axis for axis in axes if key in (axis.key, axis.label)), None)
-
-
-def no_axis(axes: Sequence[MatrixAxis], key: Any) -> str:
-    """Return what is wrong with a key that is none of an axis."""
+def find_axis(axes: Sequence[MatrixAxis], key: Any) -> MatrixAxis | str:
+    """Return the axis with this key or label, or what is wrong with the key."""
+    if (axis := next((axis for axis in axes if key in (axis.key, axis.label)), None)) is not None:
+        return axis
     near = did_you_mean(str(key), [name for axis in axes for name in (axis.key, axis.label)])
     near = near or f"; there are: {', '.join(axis.label for axis in axes)}"
     return f"{plain(str(key))} is not an axis{near}"
@@ -384,8 +371,8 @@ def find_values(
     for key, given in wanted.items():
         place = f"{at}.{key}" if at else str(key)
         axis = find_axis(axes, key)
-        if axis is None:
-            problems.append(Problem(no_axis(axes, key), (place,), code="config.unknown_key"))
+        if isinstance(axis, str):
+            problems.append(Problem(axis, (place,), code="config.unknown_key"))
             continue
         # A list names several values, unless it is one value.
         items = given if isinstance(given, list) and _find_value(axis, given) is None else [given]
@@ -405,18 +392,17 @@ def find_one_of_each(
     None where something is wrong: `file` collects the problems, with this code or their own.
     """
     if not isinstance(wanted, dict):
-        allowed = "values of axes, such as {nproc: 4}"
-        file.refuse(f"{at} is {describe_value(wanted)}; allowed: {allowed}", at)
+        file.refuse_value(wanted, "values of axes, such as {nproc: 4}", at)
         return None
     found, problems = find_values(axes, wanted, at)
     for key in wanted:
-        axis = find_axis(axes, key)
-        message = None
-        if axis is not None and axis.is_seed:
+        axis, message = find_axis(axes, key), None
+        if isinstance(axis, MatrixAxis) and axis.is_seed:
             message = f"{key} has seeds, and figures are means over seeds; leave it out"
-        elif axis is not None and len(found[axis.label]) > 1:
+        elif isinstance(axis, MatrixAxis) and len(found[axis.label]) > 1:
             message = f"{key} has {len(found[axis.label])} values; name one"
         if message is not None:
             problems.append(Problem(message, (f"{at}.{key}",), code="config.invalid_value"))
-    file.add(problems, at, code)
+    for problem in problems:
+        file.refuse(f"{at}: {problem.message}", problem.keys[0], code or problem.code)
     return None if problems else {label: name for label, (name,) in found.items()}

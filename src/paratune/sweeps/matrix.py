@@ -1,5 +1,6 @@
 """A matrix file: a configuration, the axes along which it varies, and the excluded combinations."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from paratune.config.validate import describe_value, validate_as
 from paratune.errors import ConfigError, require_installed
 from paratune.records import MODEL_FOLDER
 from paratune.records.run_folder import FP32, Form, ScoredSplit, form_folder, is_measured
-from paratune.records.sweep import NAME, CellRecord, SweepRecord
+from paratune.records.sweep import NAME, Axis, CellRecord, SweepRecord
 from paratune.sweeps.axes import (
     ENV,
     MatrixAxis,
@@ -25,7 +26,6 @@ from paratune.sweeps.axes import (
     find_axis,
     find_one_of_each,
     find_values,
-    no_axis,
     read_axes,
     read_environment,
     slug,
@@ -216,7 +216,9 @@ def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Ma
             created="",
             matrix=str(file.path),
             command=(),
-            axes=tuple(axis.record for axis in axes),
+            axes=tuple(
+                Axis(axis.key, axis.label, axis.values, axis.is_seed, axis.is_column, axis.keys) for axis in axes
+            ),
             select_per=_select_per(file, options, axes),
             cells=(),
             price_per_device_hour=options.price_per_device_hour,
@@ -245,7 +247,8 @@ def _found(file: MatrixFile, axes: Sequence[MatrixAxis], wanted: Mapping[str, An
     if not wanted:
         file.refuse(f"{at} is empty; allowed: a mapping of axes to values", at)
     found, problems = find_values(axes, wanted, at)
-    file.add(problems, at)
+    for problem in problems:
+        file.refuse(f"{at}: {problem.message}", problem.keys[0], problem.code)
     return found
 
 
@@ -255,18 +258,13 @@ def _groups(
     """Return the names of the values under each heading, by the label of their axis."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     for key, headings in groups.items():
-        at, axis = f"groups.{key}", find_axis(axes, key)
-        if axis is None:
-            file.refuse(f"groups: {no_axis(axes, key)}", at, "config.unknown_key")
-            continue
-        found[axis.label] = {
-            heading: tuple(_found(file, axes, {key: values}, "groups")[axis.label])
-            for heading, values in headings.items()
-        }
-        names = [name for listed in found[axis.label].values() for name in listed]
-        for name in dict.fromkeys(names):
-            if names.count(name) > 1:
-                file.refuse(f"{at} lists {name} twice; keep one", at)
+        count = Counter[str]()
+        for heading, values in headings.items():
+            for label, names in _found(file, axes, {key: values}, "groups").items():
+                found.setdefault(label, {})[heading] = tuple(names)
+                count.update(names)
+        for name in (name for name, number in count.items() if number > 1):
+            file.refuse(f"groups.{key} lists {name} twice; keep one", f"groups.{key}")
     return found
 
 
@@ -280,8 +278,8 @@ def _select_per(file: MatrixFile, options: MatrixOptions, axes: Sequence[MatrixA
         )
     per = []
     for key in options.select_per:
-        if (named := find_axis(axes, key)) is None:
-            file.refuse(f"select_per: {no_axis(axes, key)}", "select_per", "config.unknown_key")
+        if isinstance(named := find_axis(axes, key), str):
+            file.refuse(f"select_per: {named}", "select_per", "config.unknown_key")
         elif named.is_seed:
             file.refuse(f"select_per: {key} has seeds, and the selection is by the mean over seeds", "select_per")
         else:

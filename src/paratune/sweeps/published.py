@@ -10,7 +10,6 @@ from pydantic import Field, create_model
 
 from paratune.base.text import plain
 from paratune.config.section import Section, Text
-from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.sweep import (
     METRIC_NAMES,
@@ -123,7 +122,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
         amount, unit = _amount(given)
         if amount is None or unit not in measure_units(key):
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
-            file.refuse(f"{at}.{key} is {describe_value(given)}; allowed: {forms}", f"{at}.{key}", "published.amount")
+            file.refuse_value(given, forms, f"{at}.{key}", "published.amount")
         elif values is not None:
             yield PublishedFigure(values, key, amount, unit, figure.where or where)  # type: ignore[attr-defined]
 
@@ -147,7 +146,7 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
     if by is None or not (0 <= by < 1 if is_ratio else by > 0):
         score = "a margin above 0, in the unit of the metric"
         allowed = "a share from 0 to below 100%, such as 10%" if is_ratio else score
-        file.refuse(f"{at}.by is {describe_value(given)}; allowed: {allowed}", f"{at}.by")
+        file.refuse_value(given, allowed, f"{at}.by")
     pairs = tuple(_pairs(file, axes, claim, at))
     if by is None or len(file.problems) > before:
         return None

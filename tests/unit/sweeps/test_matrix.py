@@ -7,7 +7,7 @@ from raised import raises_code
 
 from paratune.config.options import section_options
 from paratune.errors import ConfigError
-from paratune.sweeps.axes import short, show, slug, value_name
+from paratune.sweeps.axes import short, show, slug
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import MatrixOptions, read_matrix
 from paratune.sweeps.run import plan_of
@@ -164,10 +164,15 @@ def test_names():
         *("1e-05", "0.1", "3", "true", "null", "x y", "[0.9, 0.98]"),
     ]
     assert slug("/data/models/bert base") == "data-models-bert-base"
-    assert value_name("linear", "schedule") == "linear"
-    assert value_name(-1, "x") == "x--1"
-    assert value_name({"kind": "pipeline", "stages": 2}, "strategy") == "pipeline-stages-2"
-    assert value_name("§", "strategy") == "strategy"
+
+
+def test_names_of_values(matrix_file: Path):
+    axis = '  model.name: [linear, -1, {kind: pipeline, stages: 2}, "§"]\n  nproc: [2]\n  env.A: [null, 1]\n'
+    matrix_file.write_text(matrix_file.read_text() + axis)
+    model, nproc, variable = read_matrix(matrix_file).axes[2:]
+    assert [*model.values] == ["linear", "model--1", "pipeline-stages-2", "model"]
+    assert [*nproc.values] == ["nproc-2"]
+    assert dict(variable.values) == {"A-unset": "unset", "A-1": "1"}
 
 
 def test_a_data_file_is_not_a_matrix(tmp_path: Path):
