@@ -41,13 +41,13 @@ class SweepView:
     """Whether listed runs have not been started yet: the folder is not locked between them."""
 
 
+@dataclass
 class SweepWatch:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._seen: tuple[int, ...] = ()
-        self._record: SweepRecord | None = None
-        self._running: dict[str, RunWatch] = {}
-        self._finished: dict[str, RunView] = {}
+    folder: Path
+    _seen: tuple[int, ...] = field(default=(), init=False)
+    _record: SweepRecord | None = field(default=None, init=False)
+    _running: dict[str, RunWatch] = field(default_factory=dict, init=False)
+    _finished: dict[str, RunView] = field(default_factory=dict, init=False)
 
     def look(self, now: float | None = None) -> SweepView:
         """Return the state of the matrix; `now` in Unix seconds."""

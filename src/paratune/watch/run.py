@@ -135,25 +135,23 @@ class RankLog:
         """Return the last steps without warm-up and profiled ones, or all steps while there are no others."""
         return [step for step in self.steps if not step.warmup and not step.profiled] or list(self.steps)
 
-    def rate(self, amount: Literal["num_tokens", "num_samples"]) -> float | None:
-        """Return an amount per second of step time over the last steps; None without a step that has both."""
-        steps = [(getattr(step, amount), step.wall_ms) for step in self.measured() if step.wall_ms]
-        known = [(value, wall_ms) for value, wall_ms in steps if value is not None]
-        return 1000 * sum(value for value, _ in known) / sum(wall for _, wall in known) if known else None
-
 
 def total_rate(logs: Sequence[RankLog], amount: Literal["num_tokens", "num_samples"]) -> float | None:
-    """Return an amount per second of all ranks; ranks that share their data count once, None where one is unknown.
+    """Return an amount per second of step time of all ranks, over their last steps; None where one is unknown.
 
-    The only place where `paratune watch` computes a speed: reports have the rates of whole runs.
+    Ranks that share their data count once. The only place where `paratune watch` computes a speed: reports have the
+    rates of whole runs.
     """
-    by_data: dict[int, float | None] = {}
+    rates: dict[int, float] = {}
     for rank, log in enumerate(logs):
-        if log.steps:
-            data_rank = log.steps[-1].data_rank
-            by_data.setdefault(rank if data_rank is None else data_rank, log.rate(amount))
-    known = [rate for rate in by_data.values() if rate is not None]
-    return sum(known) if known and len(known) == len(by_data) else None
+        data_rank = log.steps[-1].data_rank if log.steps else None
+        if log.steps and (key := rank if data_rank is None else data_rank) not in rates:
+            steps = [(getattr(step, amount), step.wall_ms) for step in log.measured() if step.wall_ms]
+            known = [(value, wall_ms) for value, wall_ms in steps if value is not None]
+            if not known:
+                return None
+            rates[key] = 1000 * sum(value for value, _ in known) / sum(wall_ms for _, wall_ms in known)
+    return sum(rates.values()) if rates else None
 
 
 SILENT_S = 60.0
@@ -221,10 +219,10 @@ class RunView:
         return silence if is_long else None
 
 
+@dataclass
 class RunWatch:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._logs: list[RankLog] = []
+    folder: Path
+    _logs: list[RankLog] = field(default_factory=list, init=False)
 
     def look(self, now: float | None = None) -> RunView:
         """Return the state of the run; `now` in Unix seconds. Any content of the folder is accepted."""
@@ -270,16 +268,20 @@ class RunWatch:
             state, reason = "damaged", None
         return RunView(
             **about,
-            **self._newest(record),
+            **self._newest(record, is_active=is_active),
             state=state,
             reason="; ".join(filter(None, (reason, damage))) or None,
             since=last_event,
-            left_s=self._left_s(run.plan.num_steps) if is_active else None,
         )
 
-    def _newest(self, record: RunRecord) -> dict[str, Any]:
-        """Return the figures of the last steps and of the last evaluation."""
+    def _newest(self, record: RunRecord, *, is_active: bool) -> dict[str, Any]:
+        """Return the figures of the last steps and of the last evaluation, and the remaining time if `is_active`."""
         first, metric = self._logs[0], record.setting("evaluate.best")
+        num_steps, left_s = record.run.plan.num_steps, None
+        walls_ms = [step.wall_ms for step in first.measured() if step.wall_ms is not None]
+        if is_active and num_steps is not None and walls_ms and first.step != 0:
+            step_s = statistics.fmean(walls_ms) / 1000 + first.pauses_s / first.step
+            left_s = max(0, num_steps - first.step) * step_s
         newest = first.steps[-1] if first.steps else Event(event="step")
         scored = first.evaluation or Event(event="evaluation")
         peaks = [log.steps[-1].memory_bytes for log in self._logs if log.steps]
@@ -294,6 +296,7 @@ class RunWatch:
             "scored_at": scored.step,
             "scored_on": scored.split,
             "metric": metric if isinstance(metric, str) else None,
+            "left_s": left_s,
         }
 
     def _state(self, in_use: bool, last_event: float | None, now: float, host: str | None) -> tuple[State, str | None]:
@@ -316,13 +319,6 @@ class RunWatch:
         if last_event is None and not (self.folder / RUN_FILE).exists():
             return "killed", "before its first step, or before it started"
         return "killed", "no process trains it, and its record has no reason"
-
-    def _left_s(self, num_steps: float | None) -> float | None:
-        first = self._logs[0]
-        walls_ms = [step.wall_ms for step in first.measured() if step.wall_ms is not None]
-        if num_steps is None or not walls_ms or first.step == 0:
-            return None
-        return max(0, num_steps - first.step) * (statistics.fmean(walls_ms) / 1000 + first.pauses_s / first.step)
 
 
 def _finished(summary: Summary) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -34,11 +35,13 @@ _STYLES = {
 """Of the states of runs that do not run normally, in the order of the lines of a matrix."""
 
 
+@dataclass(frozen=True)
 class Screen:
     """A view that fits the width of the terminal, and its height if `height` is set."""
 
-    def __init__(self, view: BoardView, *, height: int | None = None, footer: str | None = None) -> None:
-        self._view, self._height, self._footer = view, height, footer
+    view: BoardView
+    height: int | None = None
+    footer: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(20, options.max_width)
@@ -50,10 +53,15 @@ class Screen:
 
     def _lines(self, width: int) -> list[Text]:
         """Return the named or running runs, and the matrices in equal shares of the lines that are left."""
-        view = self._view
-        head = [*_head(view, width), Text()]
-        foot = [Text(self._footer, style="dim")] if self._footer else []
-        room = sys.maxsize if self._height is None else max(0, self._height - len(head) - len(foot))
+        view = self.view
+        states = Counter("running" if run.is_running else run.state for run in view.runs)
+        states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)
+        items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
+        items += [_styled(state, f"{count} ") for state, count in (states + Counter(view.others)).items()]
+        idle = [] if view.runs or view.sweeps else [f"nothing is running below {', '.join(map(plain, view.folders))}"]
+        head = [*_flow(items, width), *_flow(idle, width), Text()]
+        foot = [Text(self.footer, style="dim")] if self.footer else []
+        room = sys.maxsize if self.height is None else max(0, self.height - len(head) - len(foot))
         runs = sorted(view.runs, key=lambda run: (not run.is_running, run.folder))
         is_full = len(view.sweeps) + bool(runs) > room  # not even a line for each matrix: a line each, and a count
         lines = _listed(runs, (), view.time, width, len(runs) if is_full else room - len(view.sweeps))
@@ -96,15 +104,6 @@ def _flow(items: Iterable[Text | str], width: int) -> list[Text]:
             for part in parts:
                 lines.append(Text("  " if lines else "") + part)
     return lines
-
-
-def _head(view: BoardView, width: int) -> list[Text]:
-    states = Counter("running" if run.is_running else run.state for run in view.runs)
-    states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)
-    items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
-    items += [_styled(state, f"{count} ") for state, count in (states + Counter(view.others)).items()]
-    idle = [] if view.runs or view.sweeps else [f"nothing is running below {', '.join(map(plain, view.folders))}"]
-    return [*_flow(items, width), *_flow(idle, width)]
 
 
 def _items(run: RunView, now: float, width: int, *, is_short: bool = False) -> Iterator[Text | str]:
