@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.base.units import counted, format_duration
+from paratune.base.units import counted, format_duration, utc_now
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped, coded, option_error
 from paratune.processes.local import CommandRunner
@@ -27,7 +27,7 @@ from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
 from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix, is_compressed
-from paratune.sweeps.run import Start, SweepPlan, block_of, now, run_cell, was_killed
+from paratune.sweeps.run import Start, SweepPlan, block_of, run_cell, was_killed
 from paratune.sweeps.search import validation_score
 from paratune.verdicts import Verdict
 from paratune.verdicts.groups import SPEED
@@ -93,7 +93,7 @@ def train_steps(
             record = trainer.train(record, todo)
         not_compressed = trainer.compress(record, names)
         signal = children.signal
-    record = record.with_look(now())
+    record = record.with_look(utc_now())
     write_sweep(matrix.folder, record)
     return TrainedSweep(record, names, signal, not_compressed)
 
@@ -202,7 +202,7 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None) 
 def train_rounds(folder: Path, record: SweepRecord, left: Sequence[Cell], trainer: "_Trainer") -> SweepRecord:
     """Train round after round, until all verdicts are decided, all runs are made, or a signal stops the sweep."""
     while not trainer.is_stopped:
-        record = record.with_look(now())
+        record = record.with_look(utc_now())
         write_sweep(folder, record)
         judged_ones, undecided = judged_and_undecided(folder, record)
         if not (cells := next_round(record, left, undecided)):

@@ -1,7 +1,8 @@
-"""Formats bytes, durations, rates and counts for readers. None, NaN and infinities are "n/a"."""
+"""Formats bytes, durations, rates, counts and times for readers. None, NaN and infinities are "n/a"."""
 
 import math
 import re
+from datetime import UTC, datetime
 
 KIB = 2**10
 MIB = 2**20
@@ -14,6 +15,11 @@ def parse_count(text: str | None) -> int | None:
     """Return the whole number in a text such as an environment variable, at most ten digits; None for other text."""
     stripped = (text or "").strip()
     return int(stripped) if _COUNT.fullmatch(stripped) else None
+
+
+def utc_now() -> str:
+    """Return the present time as records have it: 2026-11-30T05:53:00+00:00."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def format_bytes(num_bytes: float | None) -> str:

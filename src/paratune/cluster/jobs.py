@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -215,10 +215,6 @@ class Status:
     @property
     def is_over(self) -> bool:
         return not any(state in ("pending", "running", "queued again", "ending") for state in self.states)
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def record_submission(submitted: Submitted) -> None:

@@ -4,11 +4,11 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from paratune import records
+from paratune.base.units import utc_now
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.check import check
 from paratune.config.feasibility import Ranks, reasons_against
@@ -66,7 +66,7 @@ def try_all(
     trained = {} if trial.precision is None else {trial.precision: asdict(TRAINED_TOLERANCES[trial.precision])}
     return {
         "schema_version": records.SCHEMA_VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": utc_now(),
         "verdict": certificate.verdict(statuses),
         "command": sys.argv,
         "run": loaded.config.run.name,

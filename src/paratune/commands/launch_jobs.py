@@ -10,6 +10,7 @@ from typing import Any
 
 from paratune.api.sweep import prepare, steps_to_list
 from paratune.base.text import plain
+from paratune.base.units import utc_now
 from paratune.cluster import jobs
 from paratune.cluster.jobs import controller_facts, queue, submit
 from paratune.cluster.script import ArrayRun, BatchJob, script_text
@@ -187,7 +188,7 @@ def submit_jobs(
             before = [all_submitted[-1].job] if all_submitted else _queued(folder)
         script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
         _write(script, script_text(job))
-        submit_time = jobs.now()
+        submit_time = utc_now()
         submitted = jobs.Submitted(
             job=submit(script, after=after, ended=before),
             name=job.name,

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from paratune import hardware, records
+from paratune.base.units import utc_now
 from paratune.batch import Batch
 from paratune.compress.quantize import evenly, num_weight_bytes
 from paratune.config.permission import trust
@@ -91,7 +91,7 @@ def measure(run: Path, settings: MeasureSettings, rows_file: Path) -> None:
     summary = {
         "schema_version": records.SCHEMA_VERSION,
         "run_id": record["run_id"],
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "finished": utc_now(),
         "world_size": 1,
         "throughput": {"samples_per_s": speed.pop("samples_per_s")},
         "inference": {**speed, "weights_bytes": size},
@@ -109,7 +109,7 @@ def _run_record(original: Mapping[str, Any], folder: Path, settings: MeasureSett
     record = {
         "schema_version": records.SCHEMA_VERSION,
         "run_id": f"{settings.form}-{original['run_id']}",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": utc_now(),
         "kind": "form",
         **{key: original[key] for key in _OF_RUN if key in original},
         "config": {**original["config"], "form": settings.form},

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +22,7 @@ from paratune import hardware, records
 from paratune.base.atomic import replace_folder
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
+from paratune.base.units import utc_now
 from paratune.batch import Batch
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches
@@ -293,7 +293,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         size = sum(path.stat().st_size for path in weight_files(temporary))
         record = {
             "schema_version": records.SCHEMA_VERSION,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": utc_now(),
             "versions": hardware.package_versions() | {name: metadata.version(name) for name in packages},
             "form": job.form,
             "source": source,

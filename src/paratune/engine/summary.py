@@ -1,13 +1,13 @@
 """Computes the figures of a summary from the events of a run: totals over totals, without warm-up; unknown is None."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from paratune.base.units import utc_now
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
 from paratune.engine.memory import peak_memory
@@ -107,7 +107,7 @@ def _ended(progress: Progress, num_steps: int, steps_per_epoch: int) -> dict[str
     """Return the time and the step of the end, and the reason why the run ended."""
     return {
         "status": "finished",
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "finished": utc_now(),
         "num_steps": progress.step,
         "num_epochs": round(progress.step / steps_per_epoch, 4),
         "stop_reason": "early_stopping" if progress.step < num_steps else "completed",

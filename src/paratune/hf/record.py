@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import nn
 from transformers import TrainerState, TrainingArguments
 
 from paratune import records
+from paratune.base.units import utc_now
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
 from paratune.engine.summary import rank_peaks, summarise
@@ -94,7 +94,7 @@ class TrainerRun:
             model = {"name": name, "architecture": type(self.model).__name__, **unknown}
         dataset, num_steps = getattr(self.loader, "dataset", None), self.state.max_steps
         fingerprint = getattr(dataset, "_fingerprint", None)  # of the library datasets
-        began = datetime.now(UTC).isoformat(timespec="seconds")
+        began = utc_now()
         record = {
             "schema_version": records.SCHEMA_VERSION,
             "run_id": self.folder.name,

@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from paratune import hardware
+from paratune.base.units import utc_now
 from paratune.config.sections import Columns, Data, text_columns
 from paratune.config.task_sections import ClassificationTask, Task, class_names
 from paratune.data.columns import Samples
@@ -275,7 +275,7 @@ def pseudo_labels(
     sha256 = file_sha256(path) if path.is_file() else None
     record: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": utc_now(),
         "versions": hardware.package_versions(),
         "models": [dict(labeller.facts) for labeller in labellers],
         "task": {"kind": task.kind, **({"labels": names} if names else {})},

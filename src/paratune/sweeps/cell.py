@@ -163,17 +163,17 @@ def resolve_teachers(
     if not wanted:
         messages = ["it is an empty mapping; name a value of an axis, such as {size: large}, or a run"]
     if messages:
-        return layer, (), tuple(_problem(message, place) for message in messages)
+        return (
+            layer,
+            (),
+            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher") for message in messages),
+        )
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
     folders = [str(cell_run_folder(matrix.folder, name)) for name in names]
     value: Any = folders[0] if len(folders) == 1 else folders
     places = {TEACHER: place or SourceLocation(matrix.source.name)}
     return merge(layer, layer_of(TEACHER, value, places)), tuple(names), ()
-
-
-def _problem(message: str, place: SourceLocation | None = None) -> Problem:
-    return Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher")
 
 
 def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocation | None) -> Iterator[Problem]:
@@ -208,7 +208,8 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
             if failing is not None:
                 impossible = f"its teacher {failing.name} cannot run: {failing.impossible}"
         if problem is not None:
-            yield replace(cell, loaded=None, problems=(_problem(problem),))
+            found = Problem(f"{TEACHER}: {problem}", (TEACHER,), code="sweep.teacher")
+            yield replace(cell, loaded=None, problems=(found,))
         elif cell.impossible is None and not cell.problems:
             yield replace(cell, impossible=impossible)
         else:
@@ -219,15 +220,15 @@ def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Return cells in their order, with each teacher in front of its first student."""
     by_name = {cell.name: cell for cell in cells}
     ordered: dict[str, Cell] = {}
-
-    def place(cell: Cell) -> None:
-        for name in cell.record.teachers:
-            if name in by_name and name not in ordered:
-                place(by_name[name])
-        ordered.setdefault(cell.name, cell)
-
     for cell in cells:
-        place(cell)
+        waiting = [cell]
+        while waiting:
+            missing = (name for name in waiting[-1].record.teachers if name in by_name and name not in ordered)
+            if (name := next(missing, None)) is not None:
+                waiting.append(by_name[name])
+            else:
+                last = waiting.pop()
+                ordered.setdefault(last.name, last)
     return tuple(ordered.values())
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from paratune.base import atomic
 from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.text import listing, plain
-from paratune.base.units import counted
+from paratune.base.units import counted, utc_now
 from paratune.config.layers import read_text
 from paratune.config.load import show_text
 from paratune.config.plain import differences, one_line
@@ -113,7 +112,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
         cells,
         replace(
             matrix.record,
-            created=before.created if before else now(),
+            created=before.created if before else utc_now(),
             matrix_text=hide_secrets(read_text(matrix.source)),
             command=tuple(hide_in_words(command)),
             directory=str(Path.cwd()),
@@ -143,11 +142,6 @@ def in_order(cells: Sequence[Cell], matrix: str, axes: Sequence[Axis]) -> tuple[
 def block_of(cell: CellRecord, axes: Sequence[Axis]) -> tuple[int, ...]:
     """Return the number of the repeat and of each seed: runs with the same ones are a block."""
     return (cell.repeat, *(list(axis.values).index(cell.values[axis.label]) for axis in axes if axis.is_seed))
-
-
-def now() -> str:
-    """Return the present time in the format of records."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
@@ -187,7 +181,18 @@ def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
     before = old if old is not None and old.fingerprint == record.fingerprint else None
     folder = cell_run_folder(matrix.folder, cell.name)
     is_begun, in_use = (folder / records.RUN_FILE).exists(), is_in_use(folder)
-    changed = tuple(_changes(folder, cell)) if is_begun else ()
+    changed: tuple[str, ...] = ()
+    if is_begun and cell.loaded is not None:
+        config, num_processes, variables = trained_with(folder, record.environment)
+        then = {**compared_settings(config), "nproc": num_processes}
+        now = {**compared_settings(cell.loaded.values), "nproc": record.num_processes}
+        changes = [(key, one_line(was), one_line(value)) for key, was, value in differences(then, now)]
+        was_set, is_set = (
+            {f"{ENV}.{name}": UNSET if text is None else text for name, text in texts.items()}
+            for texts in (variables, record.environment)
+        )
+        changes += [(key, text, is_set[key]) for key, text in was_set.items() if text != is_set[key]]
+        changed = tuple(f"{key}: {was} then, {value} now" for key, was, value in changes)
     if not changed and records.is_finished(folder):  # also a run of another machine that is impossible on this one
         record = replace(record, state="finished")
     elif cell.impossible is not None:
@@ -221,19 +226,6 @@ def _with_changed_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
             yield replace(cell, record=record, changed=(f"distil.teacher: {old} has other settings now",))
 
 
-def _changes(folder: Path, cell: Cell) -> Iterator[str]:
-    assert cell.loaded is not None
-    config, num_processes, variables = trained_with(folder, cell.record.environment)
-    before = {**compared_settings(config), "nproc": num_processes}
-    after = {**compared_settings(cell.loaded.values), "nproc": cell.record.num_processes}
-    for key, old, new in differences(before, after):
-        yield f"{key}: {one_line(old)} then, {one_line(new)} now"
-    for name, text in variables.items():
-        old, new = (UNSET if value is None else value for value in (text, cell.record.environment[name]))
-        if old != new:
-            yield f"{ENV}.{name}: {old} then, {new} now"
-
-
 def locked(folder: Path) -> AbstractContextManager[None]:
     """Make the folder of the matrix and lock it; see `locked_folder`."""
     return locked_folder(folder, "paratune sweep", "change name: or folder:")
@@ -256,7 +248,7 @@ def run_cell(
     write_sweep(folder, record)
     log.parent.mkdir(exist_ok=True)
     write_cell(folder, record.matrix, cell)
-    began = now()
+    began = utc_now()
     if _is_free(run, stopped):
         # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
@@ -264,7 +256,7 @@ def run_cell(
         ended = _ended(running, run, code, _last_message(log, position), was_stopped=stopped())
     else:  # started by hand, for example: not a failure, and the next call checks again
         ended = replace(running, state="interrupted", reason=IN_USE)
-    attempt = {"began": began, "ended": now(), "exit_code": ended.exit_code}
+    attempt = {"began": began, "ended": utc_now(), "exit_code": ended.exit_code}
     record = record.with_cell(replace(ended, attempts=(*ended.attempts, attempt)))
     write_sweep(folder, record)
     return record

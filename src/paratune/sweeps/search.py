@@ -119,7 +119,16 @@ def sampled(search: Search) -> Trials:
     generator = random.Random(f"{search.seed}/0")
     trials: dict[str, dict[str, Any]] = {}
     for _ in range(search.trials * _MAX_DRAWS):
-        settings = {key: _draw(wanted, generator) for key, wanted in search.space.items()}
+        settings: dict[str, Any] = {}
+        for key, wanted in search.space.items():
+            if isinstance(wanted, list):
+                number: float = generator.randint(0, len(wanted) - 1)
+            elif wanted.get("scale") == "log":
+                number = math.exp(generator.uniform(math.log(wanted["min"]), math.log(wanted["max"])))
+            else:
+                draw = generator.randint if _is_whole(wanted) else generator.uniform
+                number = draw(wanted["min"], wanted["max"])
+            settings[key] = _value(wanted, number)
         trials.setdefault(one_line(settings), settings)
         if len(trials) == search.trials:
             break
@@ -128,15 +137,6 @@ def sampled(search: Search) -> Trials:
 
 def _named(trials: list[dict[str, Any]]) -> Trials:
     return {f"t{number:03d}": settings for number, settings in enumerate(trials, 1)}
-
-
-def _draw(wanted: Any, generator: random.Random) -> Any:
-    if isinstance(wanted, list):
-        return _value(wanted, generator.randint(0, len(wanted) - 1))
-    low, high = wanted["min"], wanted["max"]
-    if wanted.get("scale") == "log":
-        return _value(wanted, math.exp(generator.uniform(math.log(low), math.log(high))))
-    return _value(wanted, generator.randint(low, high) if _is_whole(wanted) else generator.uniform(low, high))
 
 
 def _is_whole(wanted: Any) -> bool:

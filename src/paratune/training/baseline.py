@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from paratune import hardware, records
+from paratune.base.units import utc_now
 from paratune.config.glue import headline_metrics
 from paratune.config.optional_sections import TfidfOptions
 from paratune.config.sections import run_path
@@ -318,7 +318,7 @@ def _summary(
         "schema_version": records.SCHEMA_VERSION,
         "run_id": folder.name,
         "status": "finished",
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "finished": utc_now(),
         "kind": run_kind(prepared.config),
         "num_steps": None,
         "num_epochs": None,

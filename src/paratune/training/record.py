@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import nn
 
 from paratune import hardware, records
 from paratune.base.secrets import hide_in_words
+from paratune.base.units import utc_now
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.glue import headline_metrics
 from paratune.config.load import MAPPING
@@ -104,7 +104,7 @@ def session_facts(
     """Return the fields of `session_record` without `batch`, which a run without steps does not have."""
     config = prepared.config
     return {
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "began": utc_now(),
         "step": step,
         "config": prepared.loaded.values,
         "config_origin": prepared.loaded.origin,
