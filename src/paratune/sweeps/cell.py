@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from paratune.base.grouping import grouped
@@ -17,7 +16,6 @@ from paratune.base.text import listing
 from paratune.config.glue import headline_metrics
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.load import LoadedConfig
-from paratune.config.optional_sections import Distil, teacher_names
 from paratune.config.problems import Problem, SourceLocation, failure
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, option_error
@@ -174,15 +172,6 @@ def resolve_teachers(
     value: Any = folders[0] if len(folders) == 1 else folders
     places = {TEACHER: place or SourceLocation(matrix.source.name)}
     return merge(layer, layer_of(TEACHER, value, places)), tuple(names), ()
-
-
-def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocation | None) -> Iterator[Problem]:
-    """Yield a problem for each teacher without a folder, except runs of the matrix, which are trained first."""
-    for name in () if distil is None else teacher_names(distil):
-        path = Path(name).expanduser()
-        if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
-            message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
-            yield Problem(message, (TEACHER,), place, code="distil.no_teacher")
 
 
 def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:

@@ -22,6 +22,7 @@ from paratune.config.check import check
 from paratune.config.feasibility import Ranks, Target, num_layers, reasons_against
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
+from paratune.config.optional_sections import teacher_names
 from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sections import Config, data_sources
@@ -32,7 +33,7 @@ from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, is_installed, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, Value
-from paratune.sweeps.cell import TEACHER, Cell, check_teachers, missing_teachers, resolve_teachers
+from paratune.sweeps.cell import TEACHER, Cell, check_teachers, resolve_teachers
 from paratune.sweeps.matrix import Matrix, ProbeLength
 
 MAX_CELLS = 10_000
@@ -193,12 +194,17 @@ def _cell(
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
         return Cell(record, problems=tuple(problems))
-    missing = (
-        *(Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)),
-        *missing_teachers(matrix, loaded.config.distil, layer.place(TEACHER)),
-    )
+    missing = [
+        Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)
+    ]
+    for name in () if loaded.config.distil is None else teacher_names(loaded.config.distil):
+        path = Path(name).expanduser()
+        # Teachers that are runs of the matrix are trained first.
+        if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
+            message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
+            missing.append(Problem(message, (TEACHER,), layer.place(TEACHER), code="distil.no_teacher"))
     if missing and need_files:
-        return Cell(record, problems=missing)
+        return Cell(record, problems=tuple(missing))
     reason = "; ".join(problem.message for problem in problems) or why_impossible(
         loaded.config, record.num_processes, record.num_nodes, record.environment, here=here
     )
@@ -241,41 +247,35 @@ _ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "
 
 
 def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells; those that cannot be compared with other candidates have a problem."""
+    """Return the cells; those that cannot be compared with others of which one is selected have a problem."""
+    seeds = sorted(axis.label for axis in matrix.axes if axis.is_seed)
     # Those that will have scores, as far as is known.
     scored = (cell for cell in cells if cell.loaded is not None and cell.impossible is None)
     groups = grouped((tuple(cell.values[label] for label in matrix.record.select_per), cell) for cell in scored)
     problems: dict[str, Problem] = {}
     for group in groups.values():
-        if (problem := _why_not_comparable(matrix, group)) is not None:
-            problems |= {cell.name: problem for cell in group}
+        if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
+            continue
+        kinds = sorted({cell.config.task.kind for cell in group})
+        metrics = sorted({cell.metric for cell in group})
+        rows = [_validation_rows(cell.config) for cell in group]
+        seeds_of = [tuple(cell.values[label] for label in seeds) for cell in group]
+        remedy, code = "name the axis that differs in select_per", "sweep.select"
+        if len(kinds) > 1:
+            problem = f"the best of runs of different tasks is asked for ({', '.join(kinds)})"
+        elif len(metrics) > 1:
+            problem = f"evaluate.best differs between runs of which one is to be selected ({', '.join(metrics)})"
+        elif None in rows:
+            problem = "one of several runs is to be chosen, and that needs a validation set"
+            remedy, code = "give data.validation or data.split.validation", "data.validation_missing"
+        elif len({*zip(seeds_of, map(one_line, rows), strict=True)}) > len({*seeds_of}):
+            problem = "runs with different validation sets, or tasks with other scores, cannot be compared"
+        else:
+            continue
+        problems |= dict.fromkeys((cell.name for cell in group), Problem(f"{problem}; {remedy}", code=code))
     return [
         replace(cell, loaded=None, problems=(problems[cell.name],)) if cell.name in problems else cell for cell in cells
     ]
-
-
-def _why_not_comparable(matrix: Matrix, group: Sequence[Cell]) -> Problem | None:
-    """Return why runs of which one is selected cannot be compared; None where they can."""
-    seeds = sorted(axis.label for axis in matrix.axes if axis.is_seed)
-    if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
-        return None
-    kinds = sorted({cell.config.task.kind for cell in group})
-    metrics = sorted({cell.metric for cell in group})
-    rows = [_validation_rows(cell.config) for cell in group]
-    seeds_of = [tuple(cell.values[label] for label in seeds) for cell in group]
-    if len(kinds) > 1:
-        problem = f"the best of runs of different tasks is asked for ({', '.join(kinds)})"
-    elif len(metrics) > 1:
-        problem = f"evaluate.best differs between runs of which one is to be selected ({', '.join(metrics)})"
-    elif None in rows:
-        message = "one of several runs is to be chosen, and that needs a validation set"
-        remedy = "give data.validation or data.split.validation"
-        return Problem(f"{message}; {remedy}", code="data.validation_missing")
-    elif len({*zip(seeds_of, map(one_line, rows), strict=True)}) > len({*seeds_of}):
-        problem = "runs with different validation sets, or tasks with other scores, cannot be compared"
-    else:
-        return None
-    return Problem(f"{problem}; name the axis that differs in select_per", code="sweep.select")
 
 
 def _validation_rows(config: Config) -> list[Any] | None:

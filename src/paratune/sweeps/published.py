@@ -147,24 +147,21 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
         score = "a margin above 0, in the unit of the metric"
         allowed = "a share from 0 to below 100%, such as 10%" if is_ratio else score
         file.refuse_value(given, allowed, f"{at}.by")
-    pairs = tuple(_pairs(file, axes, claim, at))
-    if by is None or len(file.problems) > before:
-        return None
-    return PublishedClaim(claim.claim, claim.relation, claim.measure, by, pairs, claim.where or where)
-
-
-def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) -> Iterator[ComparedPair]:
     than = find_one_of_each(file, axes, claim.than, f"{at}.than", "published.values")
     listed = [given if isinstance(given, list) else [given] for given in claim.of.values()]
     if [] in listed:
         file.refuse(f"{at}.of has an empty list; name at least one value", f"{at}.of", "published.values")
+    pairs = []
     for values in itertools.product(*listed):
         of = find_one_of_each(file, axes, dict(zip(claim.of, values, strict=True)), f"{at}.of", "published.values")
         if of is None or than is None:
-            return
+            break
         if of == than:
             file.refuse(f"{at}: of and than are the same configuration", at, "published.values")
-        yield ComparedPair(of, than)
+        pairs.append(ComparedPair(of, than))
+    if by is None or len(file.problems) > before:
+        return None
+    return PublishedClaim(claim.claim, claim.relation, claim.measure, by, tuple(pairs), claim.where or where)
 
 
 def _amount(content: Any) -> tuple[float | None, str]:
