@@ -6,9 +6,7 @@ from pathlib import Path
 from paratune.base.imports import collector_off_for_imports
 from paratune.console import stdout_for_results
 
-
-def main(path: Path) -> int:
-    """Run the steps of a job file; return the exit code."""
+if __name__ == "__main__":
     from paratune.engine.stop import StopRequest
 
     stop = StopRequest().install()  # before the import of torch, which takes seconds
@@ -16,8 +14,5 @@ def main(path: Path) -> int:
         with collector_off_for_imports():
             from paratune.training.certify import run_job
 
-        return run_job(path, stop)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+        code = run_job(Path(sys.argv[1]), stop)
+    sys.exit(code)

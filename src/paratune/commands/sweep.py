@@ -13,6 +13,7 @@ from paratune.console import outlive_readers, print_json, print_result, print_ta
 from paratune.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
+    from paratune.api.sweep import PreparedSweep
     from paratune.sweeps.matrix import Matrix
     from paratune.sweeps.run import SweepPlan
 
@@ -46,9 +47,8 @@ def sweep(
         until: add seeds only until the verdicts are decided on speed, on quality, or on both (decided)
         run_code: also run code that the folders of models and teachers name; that of MATRIX always runs
     """
-    from paratune.api.sweep import prepare, steps_to_list, train_matrix
+    from paratune.api.sweep import prepare, train_matrix
     from paratune.records.sweep import REPORT_FOLDER
-    from paratune.sweeps.run import listed
 
     if dry_run and list_:
         message = "--list writes files and --dry-run writes nothing; use one of them"
@@ -61,17 +61,7 @@ def sweep(
         show_plan(prepared.matrix, prepared.plan, prepared.names, retry_failed=retry_failed, as_json=json)
         return EXIT_OK
     if list_:
-        set_up_logging(speaks=True)
-        matrix_folder, name = prepared.matrix.folder, prepared.matrix.name
-        runs = [listed(matrix_folder, cell, run_code=run_code) for cell in steps_to_list(prepared)]
-        if json:
-            about = {"sweep": name, "folder": str(matrix_folder), "directory": str(Path.cwd())}
-            print_json({**about, "runs": runs}, indent=1)
-            return EXIT_OK
-        for run in runs:
-            print(run["line"])  # noqa: T201
-        if not runs:
-            print(plain(f"{name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
+        list_runs(prepared, run_code=run_code, as_json=json)
         return EXIT_OK
     outlive_readers()
     set_up_logging(speaks=True)
@@ -87,6 +77,24 @@ def sweep(
     for name, path in (("report", report.files[0]), ("runs", report.folder / "runs"), ("logs", report.folder / "logs")):
         print(f"{name}: {plain(path)}")  # noqa: T201
     return trained.check()
+
+
+def list_runs(prepared: "PreparedSweep", *, run_code: bool, as_json: bool) -> None:
+    """Write the configurations of the runs that can start now, and print their commands."""
+    from paratune.api.sweep import steps_to_list
+    from paratune.sweeps.run import listed
+
+    set_up_logging(speaks=True)
+    matrix = prepared.matrix
+    runs = [listed(matrix.folder, cell, run_code=run_code) for cell in steps_to_list(prepared)]
+    if as_json:
+        about = {"sweep": matrix.name, "folder": str(matrix.folder), "directory": str(Path.cwd())}
+        print_json({**about, "runs": runs}, indent=1)
+        return
+    for run in runs:
+        print(run["line"])  # noqa: T201
+    if not runs:
+        print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
 
 
 def show_plan(
