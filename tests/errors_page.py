@@ -20,7 +20,7 @@ EXIT_CODES = {
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and hasattr(kind, "exit_code")
     },
-    **dict.fromkeys(("Problem", "add", "Fault", "refuse", "_unusable"), errors.EXIT_CONFIG),
+    **dict.fromkeys(("Problem", "add", "Fault", "refuse", "refuse_value", "_unusable"), errors.EXIT_CONFIG),
     **dict.fromkeys(("Unavailable", "TooLarge"), errors.EXIT_DATA),
     **dict.fromkeys(
         ("line_error", "source_error", "table_error", "usable_rows", "_wrong_column", "_wrong_values"), errors.EXIT_DATA

@@ -260,19 +260,21 @@ def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> list[Cell]:
         metrics = sorted({cell.metric for cell in group})
         rows = [_validation_rows(cell.config) for cell in group]
         seeds_of = [tuple(cell.values[label] for label in seeds) for cell in group]
-        remedy, code = "name the axis that differs in select_per", "sweep.select"
         if len(kinds) > 1:
-            problem = f"the best of runs of different tasks is asked for ({', '.join(kinds)})"
+            reason = f"the best of runs of different tasks is asked for ({', '.join(kinds)})"
         elif len(metrics) > 1:
-            problem = f"evaluate.best differs between runs of which one is to be selected ({', '.join(metrics)})"
+            reason = f"evaluate.best differs between runs of which one is to be selected ({', '.join(metrics)})"
         elif None in rows:
-            problem = "one of several runs is to be chosen, and that needs a validation set"
-            remedy, code = "give data.validation or data.split.validation", "data.validation_missing"
+            reason = "one of several runs is to be chosen, and that needs a validation set"
         elif len({*zip(seeds_of, map(one_line, rows), strict=True)}) > len({*seeds_of}):
-            problem = "runs with different validation sets, or tasks with other scores, cannot be compared"
+            reason = "runs with different validation sets, or tasks with other scores, cannot be compared"
         else:
             continue
-        problems |= dict.fromkeys((cell.name for cell in group), Problem(f"{problem}; {remedy}", code=code))
+        problem = Problem(f"{reason}; name the axis that differs in select_per", code="sweep.select")
+        if len(kinds) == len(metrics) == 1 and None in rows:
+            message = f"{reason}; give data.validation or data.split.validation"
+            problem = Problem(message, code="data.validation_missing")
+        problems |= dict.fromkeys((cell.name for cell in group), problem)
     return [
         replace(cell, loaded=None, problems=(problems[cell.name],)) if cell.name in problems else cell for cell in cells
     ]

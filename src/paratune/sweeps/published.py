@@ -122,7 +122,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
         amount, unit = _amount(given)
         if amount is None or unit not in measure_units(key):
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
-            file.refuse_value(given, forms, f"{at}.{key}", "published.amount")
+            file.refuse_value(given, forms, f"{at}.{key}", code="published.amount")
         elif values is not None:
             yield PublishedFigure(values, key, amount, unit, figure.where or where)  # type: ignore[attr-defined]
 
