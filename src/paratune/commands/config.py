@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from paratune.api.apply import allow_source
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn, check_output
 from paratune.config.own_code import imported_code
 from paratune.config.plain import yaml_lines
@@ -191,8 +191,7 @@ def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str)
 
 @config_app.command(name="from-trainer")
 def from_trainer(
-    file: Path,
-    *,
+    *files: str,
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
     task: str | None = None,
     labels: str | None = None,
@@ -205,11 +204,13 @@ def from_trainer(
     label: LabelColumn = None,
     json: Json = False,
 ) -> None:
-    """Convert a JSON file of Hugging Face TrainingArguments to a configuration, and name keys without an equivalent.
+    """Convert the settings of a Hugging Face Trainer to a configuration, and name keys without an equivalent.
 
-    Give task, data and model by options: the file does not have them. Missing ones are marked FILL IN.
+    Give task, data and model by options if the files do not have them. Missing ones are marked FILL IN.
 
     Args:
+        files: JSON or YAML of TrainingArguments, a script with the command line, or the line itself in quotes; files of
+            Accelerate and DeepSpeed beside it
         out: YAML file to write; default: stdout
         task: kind of the task, or the name of a GLUE task
         labels: label values in the order of their ids, comma-separated
@@ -218,8 +219,9 @@ def from_trainer(
         validation: value of data.validation
         test: value of data.test
     """
+    from paratune.config.trainer.conversion import FILL_IN
     from paratune.config.trainer.convert import check_text, convert
-    from paratune.config.trainer.settings import FILL_IN, read_settings
+    from paratune.config.trainer.read import read_settings
 
     if out is not None:
         check_output(out)
@@ -234,9 +236,10 @@ def from_trainer(
         "data.columns.text_pair": text_pair,
         "data.columns.label": label,
     }
-    conversion = convert(read_settings(file), str(file), {key: value for key, value in named.items() if value})
-    content = conversion.text(file.name)
-    check_text(content, str(file))
+    settings, source = read_settings(files), plain(", ".join(Path(name).name for name in files))[:80]
+    conversion = convert(settings, source, {key: value for key, value in named.items() if value})
+    content = conversion.text(source)
+    check_text(content, source)
     if out is not None:
         out.write_text(content, encoding="utf-8")
     blank = [key for key, comment in conversion.comments.items() if comment.startswith(FILL_IN)]
@@ -250,11 +253,11 @@ def from_trainer(
         return
     if out is None:
         print(content, end="")  # noqa: T201
-    lines = [f"{file}: {len(conversion.used)} keys became options: {', '.join(conversion.used) or 'none'}"]
+    lines = [f"{source}: {len(conversion.used)} keys became options: {', '.join(conversion.used) or 'none'}"]
     for title, left in conversion.groups():
         lines += [f"{title}:", *(f"  {key}" for key in left)]
     if conversion.ignored:
-        lines.append(f"without an equivalent, left out without effect: {', '.join(conversion.ignored)}")
+        lines.append(f"without an equivalent, left out without effect: {listing(conversion.ignored)}")
     if blank:
         lines.append(f"to fill in: {', '.join(blank)}")
     if out is not None:

@@ -3,10 +3,11 @@
 Where the file lacks a key, the default of TrainingArguments is written, because the defaults of paratune are different.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from paratune.config.glue import GLUE
 from paratune.config.layers import Layer, expand_shorthands
@@ -17,28 +18,49 @@ from paratune.config.options import kinds, section_options
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import STAGES
-from paratune.config.trainer.settings import FILL_IN, HARMLESS, KEYS, OTHERS, PLACES, RENAMED, Conversion, UnmappedKey
+from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey, has_no_effect
+from paratune.config.trainer.read import Settings
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, ZERO, Mapped, Reason
 from paratune.config.yaml_tree import read_tree
 from paratune.errors import ConfigError, did_you_mean
 
 _DECIDE = "DECIDE"
 """Marks a value that replaces a setting without an equivalent."""
-_ADAMW = {
-    *("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused", "adamw_torch_xla")
+OPTIMIZERS: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        ["adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused"], "adamw"
+    ),
+    **dict.fromkeys(["adamw_torch_xla", "paged_adamw_32bit", "paged_adamw", "adam", "adamw"], "adamw"),
+    **dict.fromkeys(["adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit"], "adamw_8bit"),
+    "adafactor": "adafactor",
+    **{name.lower(): f"torch.optim:{name}" for name in ("SGD", "Adagrad", "RMSprop")},
 }
-"""Optimizers that compute the same as AdamW in paratune."""
-_SCHEDULES = {
+"""Optimizers of paratune, or classes of PyTorch, for `optim`."""
+SCHEDULES: Final[dict[str, str]] = {
     **{name: name for name in ("linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "constant")},
     "constant_with_warmup": "constant",
+    "cosine_with_min_lr": "cosine",
+    "warmup_stable_decay": "warmup_stable_decay",
 }
+_DEEPSPEED_SCHEDULES = {"warmuplr": "constant_with_warmup", "warmupdecaylr": "linear"}
 _POLYNOMIAL_END = 1e-7
 """Default of lr_end in transformers, a learning rate."""
 _SHARDS = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsdp", "no_shard": "ddp"}
-"""Strategies for those of FSDP."""
+"""Strategies for those of FSDP; Accelerate also numbers them, from 1."""
+_SHARD_NUMBERS = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard"}
 _STAGES = (0, 1, 2, 3)
+_SCRIPT_TASKS = {
+    "run_glue": "classification",
+    "run_classification": "classification",
+    "run_ner": "token_classification",
+    "run_qa": "qa",
+    "run_mlm": "mlm",
+    "run_swag": "multiple_choice",
+}
+"""Kinds of task of the example scripts."""
 
 
-def convert(settings: Mapping[str, Any], source: str, options: Mapping[str, Any]) -> Conversion:
+def convert(settings: Settings, source: str, options: Mapping[str, Any]) -> Conversion:
     """Convert settings to a configuration.
 
     Args:
@@ -47,15 +69,11 @@ def convert(settings: Mapping[str, Any], source: str, options: Mapping[str, Any]
     Raises:
         ConfigError: An unknown task, values of a wrong type, or contradictory settings; the message lists all.
     """
-    if "log_history" in settings and "global_step" in settings:
-        message = (
-            f"{source} is a trainer_state.json, which lacks the learning rate, the schedule, the seed and most other "
-            "settings; name the training_args.json of the same run"
-        )
-        raise ConfigError(message, code="trainer.settings", source=source)
-    out = Conversion(settings)
+    out = Conversion(settings.values)
+    for key, value, why in settings.notes:
+        out.to_decide(key, value, why, changes=False)
     _leave_out(out)
-    kind = _write_task(out, options)
+    kind = _write_task(out, options, settings.script)
     _write_places(out, options, kind)
     _write_run(out)
     steps = out.get("max_steps")
@@ -64,17 +82,15 @@ def convert(settings: Mapping[str, Any], source: str, options: Mapping[str, Any]
         out.put("train.max_steps", steps, f"max_steps{epochs}")
     else:
         out.put("train.epochs", out.get("num_train_epochs"), out.origin("num_train_epochs"))
-    for key, entry in KEYS.items():
-        if entry.option is not None:
-            out.put(entry.option, out.get(key), out.origin(key))
+    _write_batch(out)
+    _write_plain(out, kind)
     _write_optimizer(out)
     _write_schedule(out)
     _write_evaluation(out, kind)
     _write_checkpoints(out)
-    _write_strategy(out)
     _write_machine(out)
-    decided = {entry.key for entry in out.decide}
-    out.used = [out.names[key] for key in out.given if key in {*KEYS, *PLACES} - decided]
+    _write_strategy(out)
+    out.finish()
     if problems := list(dict.fromkeys(out.problems)):
         listed = "\n".join(f"  {entry}" for entry in problems)
         message = f"{source}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}\n{listed}"
@@ -100,43 +116,58 @@ def check_text(text: str, source: str) -> None:
 def _leave_out(out: Conversion) -> None:
     """Add the keys without an equivalent, and those that the Trainer does not have, to the result."""
     for key, value in out.given.items():
-        if key in KEYS or key in PLACES:
+        row = TABLE.get(key)
+        if isinstance(row, Mapped):
             continue
-        if key in HARMLESS:
-            out.ignored.append(key)
-        elif (other := OTHERS.get(key)) is None:
-            near = did_you_mean(key, [*KEYS, *OTHERS, *HARMLESS, *RENAMED, *PLACES])
+        if has_no_effect(key):
+            out.ignored.append(out.names[key])
+        elif not isinstance(row, Reason):
+            near = did_you_mean(key, [*TABLE, *MEANT])
             out.not_known.append(UnmappedKey(key, value, f"not a key of TrainingArguments{near}", changes=None))
-        elif any(
-            value == default and isinstance(value, bool) == isinstance(default, bool) for default in other.defaults
-        ):
-            out.ignored.append(key)
+        elif value in (None, "", [], {}) or (value is False and row.default is not True) or value == row.default:
+            out.ignored.append(out.names[key])
         else:
-            keys = out.decide if other.decides else out.no_equal
-            keys.append(UnmappedKey(key, value, other.why, changes=True))
+            out.no_equal.append(UnmappedKey(key, value, row.why, changes=True))
 
 
-def _write_task(out: Conversion, options: Mapping[str, Any]) -> str:
-    """Write the task; return its kind."""
-    task = str(options.get("task", "classification"))
+def _task_options(kind: str) -> Mapping[str, Any]:
+    return section_options(kinds(section_options(Config)["task"])[kind])
+
+
+def _write_task(out: Conversion, options: Mapping[str, Any], script: str) -> str:
+    """Write the task: of the command line, of the name of a GLUE task, or of an example script; return its kind."""
+    named = re.sub("^mnlimm$", "mnli", str(out.get("task_name") or "").replace("-", ""))
+    found = "regression" if out.get("do_regression") else _SCRIPT_TASKS.get(script.removesuffix("_no_trainer"))
+    origin = "--task" if "task" in options else "task_name" if named in GLUE else f"{script}.py, or do_regression"
+    task = str(options.get("task", named if named in GLUE else found or "classification"))
     if task in GLUE:
-        out.put("task.glue", task, "--task")
+        out.put("task.glue", task, origin)
         return GLUE[task].kind
     if task not in METRICS:
         known = [*METRICS, *GLUE]
         near = did_you_mean(task, known)
         out.problems.append(f"--task {task} is not a task{near}; allowed: {', '.join(known)}")
         return "classification"
-    out.put("task.kind", task, "--task" if "task" in options else f"{FILL_IN}: --task")
-    if "labels" in section_options(kinds(section_options(Config)["task"])[task]):
+    out.put("task.kind", task, origin if "task" in options or found else f"{FILL_IN}: --task")
+    if "labels" in _task_options(task):
         given = options.get("task.labels")
-        out.put("task.labels", given or ["<first>", "<second>"], "--labels" if given else f"{FILL_IN}: --labels")
+        names = ["O", "B-<TYPE>", "I-<TYPE>"] if task == "token_classification" else ["<first>", "<second>"]
+        out.put("task.labels", given or names, "--labels" if given else f"{FILL_IN}: --labels")
     return task
 
 
 def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> None:
     """Write model, files and columns: from the command line, from the file, or as placeholders."""
-    columns = "task.glue" not in out.values and kind != "qa"
+    glue, is_qa = out.values.get("task.glue"), kind == "qa"
+    columns = not glue and not is_qa and kind != "token_classification"
+    hub = {}
+    if name := out.get("dataset_name") or (glue and not out.get("train_file") and "nyu-mll/glue"):
+        config = out.get("dataset_config_name") or (glue if name == "nyu-mll/glue" else None)
+        source = f"hub:{name}/{config}" if config else f"hub:{name}"
+        hub = {"data.train": f"{source}@train"}
+        part = "validation_matched" if glue == "mnli" else "validation"
+        if out.given.get("do_eval") is True or out.get("eval_strategy") not in (None, "no"):
+            hub["data.validation"] = f"{source}@{part}"
     for option, flag, placeholder in (
         ("model.name", "--model", "<model>"),
         ("model.tokenizer", "", None),
@@ -148,16 +179,28 @@ def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> Non
         ("data.columns.label", "--label", "<label column>" if columns and kind != "mlm" else None),
         ("data.max_length", "", None),
     ):
-        key = next((key for key, place in PLACES.items() if place == option and out.given.get(key) is not None), None)
+        keys = (key for key, row in TABLE.items() if isinstance(row, Mapped) and row.option == option)
+        key = next((key for key in keys if out.given.get(key) is not None), None)
         if option in options:
             out.put(option, options[option], flag)
         elif key is not None:
-            out.put(option, out.given[key], key)
+            value = out.get(key)
+            is_list = option == "data.columns.text" and "," in str(value)
+            out.put(option, value.split(",") if is_list else value, out.origin(key))
+        elif option in hub and "data.train" not in options:
+            origin = (
+                out.origin("dataset_name") if out.given.get("dataset_name") else "task_name, as the script reads it"
+            )
+            out.put(option, hub[option], f"{origin}; the name of the split is the usual one")
         elif placeholder is not None:
             out.put(option, placeholder, f"{FILL_IN}: {flag}")
     length, older = out.given.get("max_length"), out.given.get("max_seq_length")
     if length is not None and older is not None and length != older:
         out.to_decide("max_length", length, f"max_seq_length: {one_line(older)} is written", changes=True)
+    if "data.validation" not in out.values and (share := out.get("validation_split_percentage")):
+        out.put("data.split.validation", share / 100, "validation_split_percentage")
+    if kind == "mlm" and out.get("line_by_line"):
+        out.put("task.windows", "documents", "line_by_line")
 
 
 def _write_run(out: Conversion) -> None:
@@ -183,15 +226,99 @@ def _write_run(out: Conversion) -> None:
         out.no_equal.append(UnmappedKey("report_to", others, why, changes=False))
 
 
+def _num_processes(out: Conversion) -> tuple[int | None, str]:
+    """Return the number of processes, or of the GPUs of one process, that shared a step, and its origin."""
+    given = {key: out.get(key) for key in ("accelerate.num_processes", "torchrun.nproc_per_node", "_n_gpu")}
+    if (processes := given["accelerate.num_processes"]) is not None:
+        return processes, out.origin("accelerate.num_processes")
+    if (processes := given["torchrun.nproc_per_node"]) is not None:
+        return processes * (out.get("torchrun.nnodes") or 1), out.origin("torchrun.nproc_per_node", "torchrun.nnodes")
+    total, part = out.get("deepspeed.train_batch_size"), out.given.get("per_device_train_batch_size")
+    if total and part:  # DeepSpeed: train_batch_size is the product of the other two and the processes
+        steps = out.get("per_device_train_batch_size") * (out.get("gradient_accumulation_steps") or 1)
+        return max(1, total // steps), out.origin("deepspeed.train_batch_size")
+    return given["_n_gpu"] or None, out.origin("_n_gpu")
+
+
+def _write_batch(out: Conversion) -> None:
+    """Write the samples of a step: over all processes where their number is known, else per device."""
+    size, steps = out.get("per_device_train_batch_size"), out.get("gradient_accumulation_steps")
+    origin = out.origin("per_device_train_batch_size")
+    if size is None or steps is None:
+        return
+    processes, known = _num_processes(out)
+    local_rank = out.get("local_rank")
+    if processes is None and local_rank is not None and local_rank > 0:
+        why = "several processes shared the global batch; start as many processes (--nproc N), or set batch.global"
+        out.to_decide("local_rank", local_rank, why, changes=True)
+    is_found, is_split = out.get("auto_find_batch_size"), out.get("split_batches")
+    total = out.get("deepspeed.train_batch_size")
+    if is_split or (total and "per_device_train_batch_size" not in out.given):
+        size = size if is_split else total // steps
+        origin = (
+            f"{origin}, over all processes (split_batches)" if is_split else out.origin("deepspeed.train_batch_size")
+        )
+        out.put("batch.global", size * steps, origin)
+    elif (processes or 1) > 1:
+        words = f"{size} per device ({origin}) * {steps} ({out.origin('gradient_accumulation_steps')})"
+        out.put("batch.global", size * steps * processes, f"{words} * {processes} processes ({known})")
+        out.put("batch.micro_batch_size", size, origin)
+    elif is_found:
+        out.put("batch.global", size * steps, f"{origin}; on one device")
+    else:
+        out.put("batch.per_device", size, origin)
+        out.put("batch.grad_accum_steps", steps, out.origin("gradient_accumulation_steps"))
+    if is_found:
+        out.put("batch.micro_batch_size", "auto", "auto_find_batch_size; the global batch stays")
+
+
+def _write_plain(out: Conversion, kind: str) -> None:
+    """Write the keys whose value an option takes as it is."""
+    for key, row in TABLE.items():
+        if not isinstance(row, Mapped) or row.option is None or row.option in out.values:
+            continue
+        if key not in out.given and (row.default is None or not row.option.startswith(("train.", "evaluate.", "run."))):
+            continue
+        section, _, name = row.option.partition(".")
+        value = out.get(key)
+        if key == "ddp_timeout" and value == row.default:
+            continue
+        if section == "task" and name not in _task_options(kind):
+            if value != row.default:
+                out.no_equal.append(UnmappedKey(key, value, f"{kind} has no {name}", changes=True))
+        elif section == "data" and "max_rows" in name and value is not None:
+            out.put(row.option, value, f"{out.origin(key)}; the first rows there, drawn rows here")
+        elif value is not None and not (row.default is None and value is False):
+            out.put(row.option, value, out.origin(key))
+
+
 def _write_optimizer(out: Conversion) -> None:
-    betas = [out.get("adam_beta1"), out.get("adam_beta2")]
-    out.put("train.betas", betas, out.origin("adam_beta1", "adam_beta2"))
+    word, key = out.get("optim") or "adamw_torch_fused", "optim"
+    if out.get("adafactor"):
+        word, key = "adafactor", "adafactor"
+    if of_deepspeed := out.get("deepspeed.optimizer.type"):  # which the Trainer uses in place of its own
+        word, key = of_deepspeed, "deepspeed.optimizer.type"
+    kind = OPTIMIZERS.get(word, "adamw")
+    if word not in OPTIMIZERS:
+        reason = "the optimizers here are adamw, adamw_8bit, adafactor and your own (train.optimizer.function)"
+        out.to_decide(key, word, reason, changes=True)
+    elif ":" in kind:
+        out.put("train.optimizer.function", kind, out.origin(key))
+        out.put("train.optimizer.elementwise", True, f"as {kind}")
+    elif kind != "adamw":
+        out.put("train.optimizer", kind, out.origin(key))
+    if kind == "adafactor":
+        why = "here the step is also scaled by the norm of each weight (torch.optim.Adafactor); the Trainer's is not"
+        out.to_decide(key, word, why, changes=True)
+    elif kind in ("adamw", "adamw_8bit"):
+        betas = [out.get("adam_beta1"), out.get("adam_beta2")]
+        given = out.get("deepspeed.optimizer.params.betas")
+        is_given = isinstance(given, list) and "adam_beta1" not in out.given and "adam_beta2" not in out.given
+        origin = "deepspeed.optimizer.params.betas" if is_given else out.origin("adam_beta1", "adam_beta2")
+        out.put("train.betas", given if is_given else betas, origin)
+        out.put("train.eps", out.get("adam_epsilon"), out.origin("adam_epsilon"))
     # In the Trainer 0 and null both mean no clipping.
     out.put("train.max_grad_norm", out.get("max_grad_norm") or None, out.origin("max_grad_norm"))
-    optimizer = out.get("optim") or "adamw_torch_fused"
-    if optimizer not in _ADAMW:
-        reason = "the optimizers here are adamw, adamw_8bit, adafactor and your own (train.optimizer.function)"
-        out.to_decide("optim", optimizer, reason, changes=True)
     if out.get("torch_compile"):
         out.put("train.compile", True, out.origin("torch_compile"))
     if out.get("activation_checkpointing"):
@@ -201,33 +328,47 @@ def _write_optimizer(out: Conversion) -> None:
 
 
 def _write_schedule(out: Conversion) -> None:
-    word = out.get("lr_scheduler_type") or "linear"
-    if word in _SCHEDULES:
-        out.put("train.schedule", _SCHEDULES[word], out.origin("lr_scheduler_type"))
+    word, key = out.get("lr_scheduler_type") or "linear", "lr_scheduler_type"
+    steps, ratio, rate = out.get("warmup_steps") or 0, out.get("warmup_ratio") or 0, out.get("learning_rate")
+    if of_deepspeed := out.get("deepspeed.scheduler.type"):  # which the Trainer uses in place of its own
+        key, word = "deepspeed.scheduler.type", _DEEPSPEED_SCHEDULES.get(of_deepspeed, of_deepspeed)
+        shape = out.get("deepspeed.scheduler.params.warmup_type")
+        if word in SCHEDULES and (steps or ratio) and shape != "linear":
+            why = "DeepSpeed's default, a warm-up along the logarithm of the steps; here it is linear"
+            out.to_decide("deepspeed.scheduler.params.warmup_type", shape, why, changes=True)
+    if word in SCHEDULES:
+        out.put("train.schedule", SCHEDULES[word], out.origin(key))
     else:
-        why = f"there are {', '.join(_SCHEDULES)}; linear is written"
-        out.to_decide("lr_scheduler_type", word, why, changes=True)
-        out.put("train.schedule", "linear", f"{_DECIDE}: lr_scheduler_type is {word}")
+        why = f"there are {', '.join(SCHEDULES)}, or your own (train.schedule.function); linear is written"
+        out.to_decide(key, word, why, changes=True)
+        out.put("train.schedule", "linear", f"{_DECIDE}: {key} is {word}")
     given = out.get("lr_scheduler_kwargs")
     options = dict(given) if isinstance(given, dict) else {}
     if word == "cosine_with_restarts" and isinstance(options.get("num_cycles"), int):
         out.put("train.schedule_cycles", options.pop("num_cycles"), "lr_scheduler_kwargs: num_cycles")
-    if word == "polynomial":
-        end, rate = options.pop("lr_end", _POLYNOMIAL_END), out.get("learning_rate")
-        if rate and isinstance(end, int | float):
-            out.put("train.schedule_end_ratio", end / rate, "lr_end / learning_rate")
-        if isinstance(options.get("power"), int | float):
-            out.put("train.schedule_power", float(options.pop("power")), "lr_scheduler_kwargs: power")
+    if word == "polynomial" and isinstance(options.get("power"), int | float):
+        out.put("train.schedule_power", float(options.pop("power")), "lr_scheduler_kwargs: power")
+    for name, is_rate in (("lr_end", True), ("min_lr", True), ("min_lr_rate", False), ("min_lr_ratio", False)):
+        end = options.get(name, _POLYNOMIAL_END if (word, name) == ("polynomial", "lr_end") else None)
+        takes = {"polynomial": "lr_end", "warmup_stable_decay": "min_lr_ratio"}.get(word, "min_lr min_lr_rate")
+        if rate and isinstance(end, int | float) and name in takes and word in SCHEDULES:
+            out.put("train.schedule_end_ratio", end / rate if is_rate else end, f"{name}{' / learning_rate' * is_rate}")
+            options.pop(name, None)
+    last, decay = out.get("max_steps") or -1, options.get("num_decay_steps")
+    if word == "warmup_stable_decay" and last > 0 and isinstance(decay, int) and decay > 0:
+        after = last - (int(steps) if steps >= 1 else math.ceil((steps or ratio) * last))
+        share = decay / after
+        share = share if math.ceil(share * after) == decay else (decay - 0.5) / after  # the number is rounded up
+        out.put("train.decay_ratio", share, f"num_decay_steps {options.pop('num_decay_steps')} of {after} steps")
     if options:
         out.to_decide("lr_scheduler_kwargs", options, f"train.schedule: {word} has no such options", changes=True)
-    steps, ratio = out.get("warmup_steps") or 0, out.get("warmup_ratio") or 0
     key = "warmup_steps" if steps else "warmup_ratio"
     if word == "constant" and (steps or ratio):
         out.to_decide(key, steps or ratio, "left out: the Trainer's constant schedule has no warm-up", changes=False)
     elif steps >= 1:
-        out.put("train.warmup_steps", int(steps), key)
+        out.put("train.warmup_steps", int(steps), out.origin(key))
     elif steps or ratio:
-        out.put("train.warmup_ratio", steps or ratio, f"{key}, a share of the steps")
+        out.put("train.warmup_ratio", steps or ratio, f"{out.origin(key)}, a share of the steps")
 
 
 def _write_evaluation(out: Conversion, kind: str) -> None:
@@ -321,21 +462,21 @@ def _write_when(out: Conversion, section: str, word: str, strategy: str, key: st
 
 
 def _write_strategy(out: Conversion) -> None:
-    if out.get("deepspeed"):
+    """Write the strategy of DeepSpeed, FSDP or several processes."""
+    kind_of_accelerate = out.get("accelerate.distributed_type")
+    processes, known = _num_processes(out)
+    if out.get("deepspeed") or f"{ZERO}stage" in out.given or kind_of_accelerate == "deepspeed":
         _write_deepspeed(out)
-    elif fsdp := out.get("fsdp"):
-        words = [str(word) for word in fsdp] if isinstance(fsdp, list) else str(fsdp).lower().split()
-        kind = "zero3" if fsdp is True else next((_SHARDS[word] for word in words if word in _SHARDS), None)
-        if kind is None:
-            out.to_decide("fsdp", fsdp, f"of {', '.join(_SHARDS)}; strategy: single is written", changes=False)
-        else:
-            out.put("strategy.kind", kind, f"fsdp: {one_line(fsdp)}")
-            if "offload" in words and kind != "ddp":
-                out.put("strategy.cpu_offload", True, f"fsdp: {one_line(fsdp)}")
-            if options := out.get("fsdp_config"):
-                why = "blocks are found and sharded without it; see docs/explanation/strategies.md"
-                out.to_decide("fsdp_config", options, why, changes=False)
+    elif out.get("fsdp") or kind_of_accelerate == "fsdp" or any(key.startswith(FSDP) for key in out.given):
+        _write_fsdp(out)
+    elif kind_of_accelerate not in (None, "no", "multi_gpu", "multi_cpu"):
+        out.to_decide("accelerate.distributed_type", kind_of_accelerate, "there is none like it here", changes=True)
     unused, bucket = out.get("ddp_find_unused_parameters"), out.get("ddp_bucket_cap_mb")
+    if "strategy.kind" not in out.values and (processes or 1) > 1:
+        nodes = out.get("accelerate.num_machines") or out.get("torchrun.nnodes") or 1
+        start = f"paratune train FILE --nproc {processes}"
+        start = start if nodes == 1 else f"on {nodes} nodes: paratune launch FILE --nodes {nodes}"
+        out.put("strategy.kind", "ddp", f"{processes} processes ({known}); {start}")
     if "strategy.kind" not in out.values and (unused or bucket):
         out.put("strategy.kind", "ddp", out.origin("ddp_find_unused_parameters", "ddp_bucket_cap_mb"))
     if out.values.get("strategy.kind") == "ddp":
@@ -344,52 +485,86 @@ def _write_strategy(out: Conversion) -> None:
         if bucket:
             out.put("strategy.bucket_cap_mb", bucket, "ddp_bucket_cap_mb")
     elif unused or bucket:
-        why = f"of ddp, and {out.values['strategy.kind']} is written"
+        why = f"of ddp, and {out.values.get('strategy.kind', 'single')} is written"
         out.to_decide("ddp_find_unused_parameters", unused, why, changes=False)
     if "strategy.kind" not in out.values:
         origin = "the file does not contain the number of devices; on several: ddp, and --nproc or torchrun"
-        out.put("strategy.kind", "single", origin)
+        out.put("strategy.kind", "single", "1 process" if processes == 1 else origin)
 
 
-def _half(out: Conversion) -> list[str]:
-    """Return the 16-bit precisions that are on."""
-    return [name for name in ("fp16", "bf16") if out.get(name)]
+def _write_fsdp(out: Conversion) -> None:
+    """Write FSDP: the shards, offload, and 16-bit weights, which Trainer and Accelerate use with fp16 and bf16."""
+    fsdp = out.get("fsdp")
+    words = [str(word) for word in fsdp] if isinstance(fsdp, list) else str(fsdp).lower().split()
+    of_accelerate = str(out.get(f"{FSDP}sharding_strategy") or "").lower()
+    words.append(_SHARD_NUMBERS.get(of_accelerate, of_accelerate.replace("_zero2", "")))
+    reshards = out.get(f"{FSDP}reshard_after_forward")
+    is_default = fsdp is True or (not of_accelerate and not isinstance(fsdp, str | list))
+    kind = next((_SHARDS[word] for word in words if word in _SHARDS), "zero3" if is_default else None)
+    kind = _SHARDS.get(str(reshards).lower(), kind)
+    kind = "zero2" if reshards in (False, "false") and kind == "zero3" else kind
+    if kind is None:
+        out.to_decide("fsdp", fsdp, f"of {', '.join(_SHARDS)}; strategy: single is written", changes=False)
+        return
+    names = ("fsdp", f"{FSDP}sharding_strategy", f"{FSDP}reshard_after_forward", "accelerate.distributed_type")
+    out.put("strategy.kind", kind, ", ".join(f"{out.names[key]}: {one_line(out.given[key])}" for key in names
+                                             if key in out.given) or "fsdp_config")  # fmt: skip
+    if kind != "ddp":
+        if "offload" in words or out.get(f"{FSDP}offload_params"):
+            out.put("strategy.cpu_offload", True, "offload of FSDP")
+        if out.values["precision"] in ("fp16", "bf16"):
+            out.put("strategy.param_dtype", out.values["precision"], f"FSDP's own {out.values['precision']}")
 
 
 def _write_deepspeed(out: Conversion) -> None:
-    """Write the stage, limits that are numbers, and DeepSpeed's 16-bit mode.
+    """Write the stage, offload, limits that are numbers, and DeepSpeed's 16-bit mode.
 
     With `fp16` and `bf16` Trainer and Accelerate use that mode and not autocast: accelerate 1.15,
     utils/dataclasses.py, `DeepSpeedPlugin.set_mixed_precision`.
     """
-    deepspeed, half = out.get("deepspeed"), next(iter(_half(out)), None)
-    zero = deepspeed.get("zero_optimization") if isinstance(deepspeed, dict) else None
-    stage = zero.get("stage") if isinstance(zero, dict) else None
-    out.put("strategy.kind", "deepspeed", "deepspeed")
-    if isinstance(zero, dict) and type(stage) is int and stage in _STAGES:
-        out.put("strategy.stage", stage, "deepspeed: zero_optimization.stage")
+    out.put("strategy.kind", "deepspeed", out.origin("deepspeed", "accelerate.distributed_type"))
+    stage, half = out.get(f"{ZERO}stage"), out.values["precision"]
+    if stage in _STAGES:
+        out.put("strategy.stage", stage, out.origin(f"{ZERO}stage"))
         for name, stages in STAGES.items():
-            key = f"stage3_{name}" if stages == (3,) else name
-            value = zero.get(key)
-            if stage in stages and isinstance(value, int | float) and not isinstance(value, bool):
-                out.put(f"strategy.{name}", int(value), f"deepspeed: zero_optimization.{key}")
-    if half and stage != 0:
+            key = f"{ZERO}{'stage3_' * (stages == (3,))}{name}"
+            if stage in stages and key in out.given and (value := out.get(key)) is not None:
+                value = int(value) // 2 * 2 if name == "allgather_bucket_size" else int(value)
+                out.put(f"strategy.{name}", value, out.origin(key))
+    else:
+        found = out.given.get("deepspeed")
+        why = "its stage is in a separate file or missing; give the file as a further argument"
+        out.to_decide("deepspeed", found if isinstance(found, str) else None, why, changes=False)
+    for name, part, stages in (("offload_optimizer", "offload_optimizer", (1, 2, 3)),
+                               ("offload_parameters", "offload_param", (3,))):  # fmt: skip
+        key = f"{ZERO}{part}.device"
+        device = out.get(key)
+        older = name == "offload_optimizer" and out.get(f"{ZERO}cpu_offload")
+        if (device in ("cpu", "nvme") or older) and stage in stages:
+            out.put(f"strategy.{name}", True, out.origin(key, f"{ZERO}cpu_offload"))
+        elif device in ("cpu", "nvme"):
+            out.ignored.append(out.names[key])
+    if half in ("fp16", "bf16") and stage != 0:
         out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
-    missing = "its other options are" if stage in _STAGES else "its stage is in a separate file or missing, and is"
-    why = f"{missing} not converted; see strategy in docs/explanation/strategies.md"
-    out.to_decide("deepspeed", deepspeed if isinstance(deepspeed, str) else "{...}", why, changes=False)
 
 
 def _write_machine(out: Conversion) -> None:
-    half = _half(out)
+    half = [name for name in ("fp16", "bf16") if out.get(name)]
     if len(half) > 1:
         out.problems.append("fp16 and bf16 are both true; keep one")
-    precision = half[0] if half else "tf32" if out.get("tf32") else "fp32"
-    out.put("precision", precision, out.origin(precision if precision != "fp32" else "fp16"))
+    mixed = out.get("accelerate.mixed_precision")
+    if mixed in ("fp16", "bf16") and not half:
+        out.put("precision", mixed, out.origin("accelerate.mixed_precision"))
+    else:
+        precision = half[0] if half else "tf32" if out.get("tf32") else "fp32"
+        out.put("precision", precision, out.origin(precision if precision != "fp32" else "fp16"))
+    if mixed not in (None, "no", "fp32", out.values["precision"]):
+        why = f"precision: {out.values['precision']} is written"
+        out.to_decide("accelerate.mixed_precision", mixed, why, changes=True)
     if out.get("use_cpu"):
-        out.put("device", "cpu", "use_cpu")
+        out.put("device", "cpu", out.origin("use_cpu"))
     if workers := out.get("dataloader_num_workers"):
-        out.put("data.num_workers", workers, "dataloader_num_workers")
+        out.put("data.num_workers", workers, out.origin("dataloader_num_workers"))
         if factor := out.get("dataloader_prefetch_factor"):
             out.put("data.prefetch_factor", factor, "dataloader_prefetch_factor")
     every = out.get("logging_steps")

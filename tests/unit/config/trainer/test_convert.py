@@ -2,16 +2,22 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import torch
 from raised import raises_code
 
 from paratune.config.load import load_config
-from paratune.config.sections import Config
-from paratune.config.trainer.convert import check_text, convert
-from paratune.config.trainer.settings import HARMLESS, KEYS, OTHERS, RENAMED, Conversion, read_settings
+from paratune.config.options import section_options
+from paratune.config.sections import Config, OptimizerName, ScheduleName
+from paratune.config.trainer import convert as converting
+from paratune.config.trainer.conversion import Conversion
+from paratune.config.trainer.convert import OPTIMIZERS, SCHEDULES, check_text
+from paratune.config.trainer.read import Settings, read_settings
+from paratune.config.trainer.table import MEANT, TABLE, Mapped, Reason
 from paratune.errors import ConfigError
 
 OPTIONS = {
@@ -23,6 +29,10 @@ OPTIONS = {
     "data.columns.text": "text",
     "data.columns.label": "label",
 }
+
+
+def convert(settings: dict[str, Any], source: str, options: dict[str, Any]) -> Conversion:
+    return converting.convert(Settings(settings), source, options)
 
 
 def made(tmp_path: Path, settings: dict[str, Any]) -> tuple[Conversion, Config]:
@@ -37,10 +47,9 @@ def made(tmp_path: Path, settings: dict[str, Any]) -> tuple[Conversion, Config]:
 def test_every_key_of_the_installed_training_arguments_has_a_place():
     from transformers import TrainingArguments
 
-    names = {entry.name for entry in dataclasses.fields(TrainingArguments)}
-    groups = (KEYS.keys(), OTHERS.keys(), RENAMED.keys(), HARMLESS)
-    assert names - set().union(*groups) == set()
-    assert len(set().union(*groups)) == sum(map(len, groups)), "a key is in one group"
+    assert {entry.name for entry in dataclasses.fields(TrainingArguments)} - TABLE.keys() == set()
+    names = {row for row in TABLE.values() if isinstance(row, str)} | set(MEANT.values())
+    assert {name for name in names if not isinstance(TABLE.get(name), Mapped | Reason)} == set()
 
 
 def test_the_defaults_are_those_of_the_installed_training_arguments():
@@ -48,11 +57,9 @@ def test_the_defaults_are_those_of_the_installed_training_arguments():
 
     for entry in dataclasses.fields(TrainingArguments):
         default = entry.default_factory() if entry.default is dataclasses.MISSING else entry.default  # type: ignore[misc]
-        default = getattr(default, "value", default)
-        if entry.name in KEYS:
-            assert (KEYS[entry.name].default or None) == (default or None), entry.name
-        elif entry.name in OTHERS:
-            assert default in OTHERS[entry.name].defaults, entry.name
+        default, row = getattr(default, "value", default), TABLE[entry.name]
+        if isinstance(row, Mapped | Reason):
+            assert (row.default or None) == (default or None), entry.name
 
 
 def test_all_settings_that_a_trainer_saves_are_converted(tmp_path: Path):
@@ -65,7 +72,8 @@ def test_all_settings_that_a_trainer_saves_are_converted(tmp_path: Path):
     conversion, config = made(tmp_path, json.loads(arguments.to_json_string()))
 
     assert (conversion.no_equal, conversion.decide, conversion.not_known) == ([], [], [])
-    num_keys = len(json.loads(arguments.to_json_string())) - 2  # two older names
+    saved = json.loads(arguments.to_json_string())
+    num_keys = len(saved) - 2 + len(saved["accelerator_config"]) - 1  # two older names; a section
     assert len(conversion.used) + len(conversion.ignored) == num_keys
     assert (config.device, config.evaluate.every, config.run.name, config.run.folder) == ("cpu", "epoch", "x", "runs")
 
@@ -180,7 +188,20 @@ def test_options_without_effect_at_the_stage_are_left_out(zero: dict[str, Any], 
     [
         ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "lr_scheduler_type", "linear is written"),
         ({"lr_scheduler_kwargs": {"num_cycles": 2}}, "lr_scheduler_kwargs", "linear"),
-        ({"optim": "adafactor"}, "optim", "adafactor"),
+        ({"optim": "adafactor"}, "optim", "the norm of each weight"),
+        ({"optim": "lion_8bit"}, "optim", "train.optimizer.function"),
+        ({"epochs": 2}, "epochs", "num_train_epochs"),
+        (
+            {"max_grad_norm": 1.0, "deepspeed.gradient_clipping": 0.5, "deepspeed.zero_optimization.stage": 1},
+            "deepspeed.gradient_clipping",
+            "max_grad_norm is 1.0",
+        ),
+        (
+            {"deepspeed": {"zero_optimization": {"stage": 1}, "scheduler": {"type": "WarmupLR"}}, "warmup_steps": 5},
+            "deepspeed.scheduler.params.warmup_type",
+            "linear",
+        ),
+        ({"accelerate.distributed_type": "MEGATRON_LM"}, "accelerate.distributed_type", "none like it"),
         ({"lr_scheduler_type": "constant", "warmup_steps": 5}, "warmup_steps", "has no warm-up"),
         ({"eval_strategy": "steps", "eval_steps": 0.1}, "eval_steps", "a share of all steps"),
         ({"save_strategy": "best"}, "save_strategy", "evaluate.best keeps the best model"),
@@ -209,7 +230,6 @@ def test_options_without_effect_at_the_stage_are_left_out(zero: dict[str, Any], 
             "metric_for_best_model",
             "loss is written",
         ),
-        ({"_n_gpu": 4}, "_n_gpu", "per_device_train_batch_size on each GPU"),
         ({"local_rank": 3}, "local_rank", "--nproc N"),
         ({"max_length": 64, "max_seq_length": 128}, "max_length", "max_seq_length: 128 is written"),
         ({"fsdp": "odd"}, "fsdp", "strategy: single is written"),
@@ -226,7 +246,7 @@ def test_keys_to_decide_are_listed(settings: dict[str, Any], key: str, expected:
 
 
 def test_keys_that_may_change_the_batch_change_the_experiment():
-    assert convert({"_n_gpu": 4}, "x", OPTIONS).decide[0].changes
+    assert convert({"local_rank": 3}, "x", OPTIONS).decide[0].changes
     for settings in ({"_n_gpu": 1, "local_rank": 0}, {"max_length": 64, "max_seq_length": 64}):
         assert not convert(settings, "x", OPTIONS).decide
 
@@ -241,11 +261,11 @@ def test_a_larger_error_that_is_better_in_the_trainer_is_to_be_decided(tmp_path:
 
 def test_keys_without_an_equivalent_are_listed_and_marked(tmp_path: Path):
     conversion, _ = made(
-        tmp_path, {"label_smoothing_factor": 0.1, "dataloader_in_order": False, "hub_strategy": "every_save"}
+        tmp_path, {"neftune_noise_alpha": 5, "dataloader_in_order": False, "hub_strategy": "every_save"}
     )
-    assert [(entry.key, entry.changes) for entry in conversion.no_equal] == [("label_smoothing_factor", True)]
+    assert [(entry.key, entry.changes) for entry in conversion.no_equal] == [("neftune_noise_alpha", True)]
     assert conversion.ignored == ["dataloader_in_order", "hub_strategy"]
-    assert "[changes the experiment] label_smoothing_factor: 0.1" in conversion.text("x")
+    assert "[changes the experiment] neftune_noise_alpha: 5" in conversion.text("x")
 
 
 def test_workers_of_the_loader_have_an_equal(tmp_path: Path):
@@ -343,11 +363,6 @@ def test_every_task_makes_a_file_that_loads(task: str):
     check_text(text, "args.json")
 
 
-def test_a_trainer_state_is_an_error():
-    with raises_code("trainer.settings", "trainer_state.json"):
-        convert({"log_history": [], "global_step": 3, "train_batch_size": 4}, "state.json", OPTIONS)
-
-
 def test_an_unknown_task_is_an_error():
     with raises_code("trainer.settings", "--task", "regresion"):
         convert({"seed": 1}, "args.json", {"task": "regresion"})
@@ -370,12 +385,23 @@ def test_invalid_combinations_of_settings_are_errors(tmp_path: Path):
         ("x.json", b"[" * 100_000, ("trainer.settings_unreadable", "JSON")),
         ("training_args.bin", b"PK\x03\x04", ("trainer.pickle",)),
         ("x.json", b"\x80\x02", ("trainer.pickle",)),
+        ("x.yaml", b"a: [", ("trainer.settings_unreadable", "x.yaml")),
+        ("x.json", b'{"hidden": 4, "heads": 2}', ("trainer.settings_unreadable", "hidden, heads")),
+        ("trainer_state.json", b'{"log_history": [], "global_step": 3}', ("trainer.settings", "trainer_state.json")),
+        ("x.yaml", b"trainer: {max_epochs: 3, devices: 1}", ("trainer.other_program", "PyTorch Lightning")),
+        ("config.cfg", b"[nlp]\nlang = 'en'\n", ("trainer.other_program", "spaCy")),
+        ("x.json", b'{"manual_seed": 1, "num_train_epochs": 2}', ("trainer.other_program", "simpletransformers")),
+        ("x.yml", b"base_model: x\ndatasets: []", ("trainer.other_program", "axolotl")),
+        ("train.py", b"from fastai.text.all import *", ("trainer.other_program", "fastai")),
+        ("train.py", b"args = TrainingArguments()", ("trainer.other_program", "to_json_string")),
+        ("x.sh", b"fairseq-train data --lr 1e-3 --arch x", ("trainer.other_program", "fairseq")),
+        ("x.sh", b"# nothing --here\nls\n", ("trainer.settings_unreadable", "x.sh")),
     ],
 )
 def test_files_that_are_no_settings(name: str, content: bytes, refused: tuple[str, ...], tmp_path: Path):
     (tmp_path / name).write_bytes(content)
     with raises_code(*refused):
-        read_settings(tmp_path / name)
+        read_settings([str(tmp_path / name)])
 
 
 def test_hostile_text_stays_text(tmp_path: Path):
@@ -402,3 +428,220 @@ def test_no_tracker_is_written_without_one(tmp_path: Path, given: Any):
     conversion, _ = made(tmp_path, {"report_to": given, "num_train_epochs": 1})
     assert [key for key in conversion.values if key.startswith("trackers")] == []
     assert conversion.no_equal == []
+
+
+def options_of_paratune(section: Any = Config, prefix: str = "") -> dict[str, Any]:
+    """Return the options of all sections by dotted key, with those of all kinds of tasks and strategies."""
+    found: dict[str, Any] = {}
+    for name, option in section_options(section).items():
+        found[f"{prefix}{name}"] = option
+        for inner in option.sections:
+            found |= options_of_paratune(inner, f"{prefix}{name}.")
+    return found
+
+
+OTHER_MEANING = {
+    "optim_target_modules": "layers that GaLore updates; those of an adapter here",
+    "group_by_length": "batches of rows of one length; parts of the data here",
+    "hub_revision": "where the Trainer uploads a model; where a data set is read from here",
+    "cache_dir": "downloaded models; token files here",
+    "pad_to_max_length": "padding, which has no effect on the result",
+    "preprocessing_num_workers": "processes that tokenize",
+    "deepspeed.zero_optimization.sub_group_size": "parameters of an update; texts of a group here",
+    "deepspeed.zero_optimization.offload_optimizer.nvme_path": "a disk; CPU memory here",
+}
+"""Keys without an equivalent that have a name like that of an option, with the difference."""
+
+
+def test_no_key_without_an_equivalent_has_the_name_of_an_option():
+    by_words = {frozenset(key.rpartition(".")[2].split("_")): key for key in options_of_paratune()}
+    by_words = {words: key for words, key in by_words.items() if len(words) > 1}
+    alike = {}
+    for key in (key for key, row in TABLE.items() if row is None or isinstance(row, Reason)):
+        words = {*key.replace(".", "_").split("_")} - {"samples"} | ({"rows"} if "samples" in key else set())
+        alike.update((key, option) for other, option in by_words.items() if other <= words)
+    assert {*get_args(OptimizerName), *get_args(ScheduleName)} & {
+        key for key, row in TABLE.items() if row is None
+    } == set()
+    assert alike.keys() - OTHER_MEANING.keys() == set(), alike
+    assert OTHER_MEANING.keys() - TABLE.keys() == set()
+
+
+def test_reasons_and_rows_name_options_that_exist():
+    known = options_of_paratune().keys()
+    assert {row.option for row in TABLE.values() if isinstance(row, Mapped)} - {None} - known == set()
+    named = {name for row in TABLE.values() if isinstance(row, Reason) for name in re.findall(r"`([a-z_.]+)", row.why)}
+    assert named - known == set()
+
+
+def test_every_optimizer_and_schedule_that_exists_here_is_converted():
+    from transformers.trainer_utils import SchedulerType
+    from transformers.training_args import OptimizerNames
+
+    theirs = {entry.value for entry in OptimizerNames}
+    assert {name: OPTIMIZERS[name] for name in theirs & {*get_args(OptimizerName)}} == {
+        "adafactor": "adafactor",
+        "adamw_8bit": "adamw_8bit",
+    }
+    assert {name for name in theirs - OPTIMIZERS.keys() if hasattr(torch.optim, name)} == set()
+    assert {SCHEDULES.get(entry.value, entry.value) for entry in SchedulerType} >= {*get_args(ScheduleName)}
+    assert {*SCHEDULES.values()} <= {*get_args(ScheduleName)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # 16 rows a device, 2 micro-steps, 4 processes on each of 2 nodes: 16 * 2 * 8 = 256.
+        (
+            {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2, "torchrun.nproc_per_node": "4",
+             "torchrun.nnodes": "2"},
+            {"batch.global": 256, "batch.micro_batch_size": 16, "strategy.kind": "ddp"},
+        ),
+        # Accelerate counts the processes of all machines: 8 * 1 * 8 = 64.
+        (
+            {"accelerate.num_processes": 8, "accelerate.num_machines": 2, "accelerate.distributed_type": "MULTI_GPU",
+             "accelerate.mixed_precision": "bf16"},
+            {"batch.global": 64, "batch.micro_batch_size": 8, "strategy.kind": "ddp", "precision": "bf16"},
+        ),
+        ({"_n_gpu": 4, "per_device_train_batch_size": 6}, {"batch.global": 24, "strategy.kind": "ddp"}),
+        ({"accelerate.num_processes": 1}, {"batch.per_device": 8, "strategy.kind": "single"}),
+        # The loader's batch is split over the processes: 32 * 3 rows, whatever their number.
+        (
+            {"accelerator_config": {"split_batches": True}, "per_device_train_batch_size": 32,
+             "gradient_accumulation_steps": 3},
+            {"batch.global": 96},
+        ),
+        (
+            {"auto_find_batch_size": True, "per_device_train_batch_size": 64},
+            {"batch.global": 64, "batch.micro_batch_size": "auto"},
+        ),
+        # DeepSpeed's product: 4 rows * 2 micro-steps * 8 processes are 64.
+        (
+            {"deepspeed": {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4,
+                           "gradient_accumulation_steps": 2}},
+            {"batch.global": 64, "batch.micro_batch_size": 4},
+        ),
+        ({"deepspeed": {"train_batch_size": 64, "gradient_accumulation_steps": 2}}, {"batch.global": 64}),
+        (
+            {"deepspeed": {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param":
+             {"device": "cpu"}, "stage3_max_live_parameters": 1e9}, "gradient_clipping": 0.5,
+             "bf16": {"enabled": True}}},
+            {"strategy.kind": "deepspeed", "strategy.stage": 3, "strategy.offload_optimizer": True, "precision": "bf16",
+             "strategy.offload_parameters": True, "strategy.max_live_parameters": 10**9, "train.max_grad_norm": 0.5,
+             "strategy.param_dtype": "bf16"},
+        ),
+        # "auto" is the Trainer's value.
+        (
+            {"deepspeed": {"fp16": {"enabled": "auto"}, "gradient_clipping": "auto", "zero_optimization": {"stage": 2}},
+             "fp16": True, "max_grad_norm": 0.3},
+            {"precision": "fp16", "train.max_grad_norm": 0.3, "strategy.param_dtype": "fp16"},
+        ),
+        (
+            {"accelerate.distributed_type": "DEEPSPEED", "accelerate.deepspeed_config.zero_stage": 2,
+             "accelerate.deepspeed_config.offload_optimizer_device": "none"},
+            {"strategy.kind": "deepspeed", "strategy.stage": 2},
+        ),
+        (
+            {"accelerate.distributed_type": "FSDP", "accelerate.mixed_precision": "bf16", "fsdp_config":
+             {"fsdp_sharding_strategy": "SHARD_GRAD_OP", "fsdp_offload_params": True, "fsdp_activation_checkpointing":
+              True}},
+            {"strategy.kind": "zero2", "strategy.cpu_offload": True, "strategy.param_dtype": "bf16",
+             "train.activation_checkpointing": 1},
+        ),
+        ({"fsdp": "", "fsdp_config": {"fsdp_sharding_strategy": 4}}, {"strategy.kind": "hsdp"}),
+        (
+            {"fsdp": True, "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": False}},
+            {"strategy.kind": "zero2"},
+        ),
+        # The last 10 of 110 steps after 10 of warm-up: 10 / 100.
+        (
+            {"lr_scheduler_type": "warmup_stable_decay", "max_steps": 110, "warmup_steps": 10,
+             "lr_scheduler_kwargs": {"num_decay_steps": 10, "min_lr_ratio": 0.1}},
+            {"train.schedule": "warmup_stable_decay", "train.decay_ratio": 0.1, "train.schedule_end_ratio": 0.1},
+        ),
+        (
+            {"lr_scheduler_type": "cosine_with_min_lr", "learning_rate": 2e-5, "lr_scheduler_kwargs": {"min_lr": 2e-6}},
+            {"train.schedule": "cosine", "train.schedule_end_ratio": 2e-6 / 2e-5},
+        ),
+        ({"optim": "adamw_bnb_8bit"}, {"train.optimizer": "adamw_8bit"}),
+        ({"optim": "OptimizerNames.ADAFACTOR"}, {"train.optimizer": "adafactor", "train.weight_decay": 0.0}),
+        ({"adafactor": True}, {"train.optimizer": "adafactor"}),
+        ({"optim": "sgd"}, {"train.optimizer.function": "torch.optim:SGD", "train.betas": None}),
+        ({"label_smoothing_factor": 0.1}, {"task.label_smoothing": 0.1}),
+        ({"max_train_samples": 100}, {"data.max_rows.train": 100}),
+        ({"max_eval_samples": 50}, {"data.max_rows.validation": 50}),
+        ({"epochs": 4, "lr": 1e-4}, {"train.epochs": 4, "train.learning_rate": 1e-4}),
+        ({"lr_scheduler_kwargs": '{"power": 2}', "lr_scheduler_type": "polynomial"}, {"train.schedule_power": 2.0}),
+        ({"fp16": "true", "max_steps": "30"}, {"precision": "fp16", "train.max_steps": 30}),
+        ({"ddp_timeout": 600}, {"run.hang_timeout_s": 600}),
+    ],
+)  # fmt: skip
+def test_values_computed_by_hand(settings: dict[str, Any], expected: dict[str, Any], tmp_path: Path):
+    conversion, _ = made(tmp_path, settings)
+    assert {key: conversion.values.get(key) for key in expected} == expected
+
+
+SCRIPT = """#!/bin/bash
+# python old.py --learning_rate 1
+export TASK_NAME=MRPC
+lr=2e-5
+torchrun --nproc_per_node=4 --nnodes 2 \\
+  run_glue.py --task_name $TASK_NAME --do_eval --no_remove_unused_columns \\
+  --learning_rate $lr --per_device_train_batch_size ${4:-"16"} --weight_decay $DECAY \\
+  --fp16 --lr_scheduler_kwargs '{"power": 2}' --output_dir=/tmp/$TASK_NAME/ --report_to wandb tensorboard 2>&1 | tee log
+"""
+ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 4\nfsdp_config: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"x.yaml": "training: {learning_rate: 2e-5, fp16: true}"}, {"learning_rate": 2e-5, "fp16": True}),
+        ({"x.json": '{"args": "{\\"seed\\": 3}", "seed": 3}'}, {"seed": 3}),
+        ({"x.json": '{"output_dir": "\\"/opt/model\\"", "epochs": "3"}'}, {"output_dir": "/opt/model", "epochs": "3"}),
+        (
+            {"run.sh": SCRIPT},
+            {"task_name": "MRPC", "learning_rate": "2e-5", "per_device_train_batch_size": "16", "weight_decay": None,
+             "fp16": True, "output_dir": "/tmp/MRPC/", "report_to": ["wandb", "tensorboard"],
+             "torchrun.nproc_per_node": "4", "torchrun.nnodes": "2", "remove_unused_columns": False},
+        ),
+        (
+            {"x.yaml": ACCELERATE + "deepspeed_config: {deepspeed_config_file: conf/ds.json}",
+             "ds.json": '{\t"zero_optimization": {"stage": 3}}'},
+            {"accelerate.num_processes": 4, "deepspeed.zero_optimization.stage": 3},
+        ),
+        (
+            {"x.json": '{"deepspeed": "conf/ds.json", "seed": 1}', "ds.json": '{"zero_optimization": {"stage": 1}}'},
+            {"deepspeed.zero_optimization.stage": 1, "seed": 1},
+        ),
+        (
+            {"run.sh": "accelerate launch --config_file a.yaml --mixed_precision bf16 --fsdp_offload_params true t.py"
+             " --seed 7", "a.yaml": ACCELERATE + "mixed_precision: fp16"},
+            {"accelerate.mixed_precision": "bf16", "accelerate.num_processes": 4, "seed": "7",
+             "fsdp_config.offload_params": "true"},
+        ),
+        ({"run.sh": "CUDA_VISIBLE_DEVICES=0,1,2 python a.py --seed 1"}, {"_n_gpu": 3, "seed": "1"}),
+    ],
+)  # fmt: skip
+def test_settings_are_read_from_many_layouts(files: dict[str, str], expected: dict[str, Any], tmp_path: Path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    values = read_settings([str(tmp_path / next(iter(files)))]).values
+    assert {key: values.get(key) for key in expected} == expected
+
+
+def test_what_a_script_leaves_open_is_named(tmp_path: Path):
+    (tmp_path / "run.sh").write_text("for T in a b; do\npython run_ner.py --seed $SEED --output_dir out/$T\ndone")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {}}')
+    settings = read_settings([str(tmp_path / "run.sh")])
+    assert [note[:2] for note in settings.notes] == [("T", ["a", "b"]), ("seed", "$SEED"), ("ds.json", None)]
+    assert (settings.script, settings.values) == ("run_ner", {"output_dir": "out/a"})
+
+
+def test_a_command_line_and_several_files_are_one(tmp_path: Path):
+    (tmp_path / "a.yaml").write_text(ACCELERATE)
+    settings = read_settings(["python run_glue.py --task_name SST-2 --lr 1e-4", str(tmp_path / "a.yaml")])
+    conversion = converting.convert(settings, "x", {})
+    assert (conversion.values["task.glue"], conversion.values["batch.global"]) == ("sst2", 32)
+    assert conversion.values["data.train"] == "hub:nyu-mll/glue/sst2@train"
+    assert "data.columns.text" not in conversion.values

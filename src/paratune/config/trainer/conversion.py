@@ -1,0 +1,194 @@
+"""`Conversion`: the keys of settings, the configuration that they become, and a list of those that are not in it."""
+
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.base.text import plain
+from paratune.config.plain import flatten, one_line, yaml_lines
+from paratune.config.trainer.read import from_json
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, WITHOUT_EFFECT_BELOW, Mapped, mapped
+from paratune.config.validate import describe_value
+
+_SECTIONS = (
+    *("run", "task", "data", "model", "train", "batch", "evaluate", "checkpoint", "strategy", "precision", "device"),
+    *("measure", "trackers"),
+)
+FILL_IN = "FILL IN"
+"""Marks a value that settings of the Trainer do not contain."""
+_ALLOWED = {
+    "number": "a number",
+    "whole": "a whole number",
+    "switch": "true or false",
+    "word": "text",
+    "text": "text",
+}
+_OF_SECTIONS = ("deepspeed", "fsdp_config", "accelerator_config")
+"""Keys whose values are mappings of settings, which the table has by dotted key."""
+
+
+@dataclass(frozen=True)
+class UnmappedKey:
+    """A key without an equivalent in paratune."""
+
+    key: str
+    value: Any
+    why: str
+    changes: bool | None
+    """Whether the experiment is different without it; None where that is unknown."""
+
+    @property
+    def line(self) -> str:
+        """The key, its value and the reason."""
+        shown = one_line(self.value)
+        short = shown if len(shown) <= 60 else f"{shown[:56]} ..."
+        value = "" if self.value is None else f" {short}:"
+        return plain(f"{'[changes the experiment] ' if self.changes else ''}{self.key}:{value} {self.why}")
+
+
+class Conversion:
+    """The keys of a file, the configuration that they become, and a list of the keys that are not in it."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.values: dict[str, Any] = {}
+        """Options by dotted key."""
+        self.comments: dict[str, str] = {}
+        """Origin of each option, by dotted key."""
+        self.decide: list[UnmappedKey] = []
+        """Keys for which the user must decide: the written value may be wrong."""
+        self.no_equal: list[UnmappedKey] = []
+        """Keys without an equivalent."""
+        self.not_known: list[UnmappedKey] = []
+        """Keys that TrainingArguments never had."""
+        self.ignored: list[str] = []
+        """Keys without an equivalent that have their default."""
+        self.used: list[str] = []
+        """Keys of the file that became options."""
+        self.problems: list[str] = []
+        """Wrong values, which end the conversion."""
+        self.given: dict[str, Any] = {}
+        """Values of the file by the names of the table."""
+        self.names: dict[str, str] = {}
+        """Name in the file, which may be another one, by name of the table."""
+        for key, value in sorted(_in_sections(settings).items(), key=lambda pair: "." in pair[0]):
+            self._add(key, value)
+
+    def _add(self, key: str, value: Any) -> None:
+        other = TABLE.get(key)
+        name = other if isinstance(other, str) else key if key in TABLE else MEANT.get(key, key)
+        if key.startswith("deepspeed.") and value == "auto":  # the Trainer's own setting
+            self.ignored.append(key)
+            return
+        before, is_off = self.given.get(name), value in (None, False, "no", "NO")
+        if name in self.given and is_off:
+            return
+        if before in (None, False, value) or (_number(before) == _number(value) is not None):
+            self.given[name], self.names[name] = value, key
+            if key not in TABLE and name != key:
+                self.to_decide(key, value, f"not a key of TrainingArguments; read as {name}", changes=False)
+        elif key in TABLE and "." not in key:
+            self.problems.append(f"{key} is an older name of {name}, and both are given; keep one")
+        else:
+            why = f"left out: {self.names[name]} is {one_line(before)}, and the Trainer has one value for both"
+            self.to_decide(key, value, why, changes=True)
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key, or the default of TrainingArguments; wrong values are a problem.
+
+        A number, a whole number or a text may be None, where it is null or wrong; a switch is true or false.
+        """
+        row = mapped(key)
+        assert row is not None, key
+        value = self.given.get(key, row.default)
+        if row.kind == "switch":
+            value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+            if value is None or isinstance(value, bool):
+                return bool(value)
+        elif row.kind == "any" or value is None:
+            return from_json(value)
+        elif row.kind in ("number", "whole"):
+            value = _number(value)
+            if value is not None and (row.kind == "number" or value == int(value)):
+                return value if row.kind == "number" else int(value)
+            value = self.given[key]
+        elif isinstance(value, str):
+            # Older versions wrote the name of the enumeration: SchedulerType.LINEAR.
+            return re.sub(r"^[A-Za-z]+\.(?=[A-Z_]+$)", "", value).lower() if row.kind == "word" else value or None
+        self.problems.append(f"{self.names[key]} is {describe_value(value)}; allowed: {_ALLOWED[row.kind]}")
+        return False if row.kind == "switch" else None
+
+    def origin(self, *keys: str) -> str:
+        """Return the origin of a value: the keys of the file, or the default of TrainingArguments."""
+        names = [self.names[key] for key in keys if key in self.given]
+        return ", ".join(names) or f"default of TrainingArguments ({keys[0]})"
+
+    def put(self, option: str, value: Any, comment: str) -> None:
+        """Write an option with its origin."""
+        self.values[option], self.comments[option] = value, comment
+
+    def to_decide(self, key: str, value: Any, why: str, *, changes: bool) -> None:
+        """Add a key for which the written value may be wrong."""
+        self.decide.append(UnmappedKey(key, value, why, changes))
+
+    def finish(self) -> None:
+        """Fill `used`, after all keys were converted: the keys with an equivalent that are in no other group."""
+        others = {entry.key for entry in (*self.decide, *self.no_equal)} | set(self.ignored)
+        keys = [(key, self.names[key]) for key in self.given if isinstance(TABLE.get(key), Mapped)]
+        self.used = [name for key, name in keys if not {key, name} & others]
+
+    def groups(self) -> list[tuple[str, list[str]]]:
+        """Return the keys that the user must check, in groups that are not empty: a title, and a line for each key."""
+        groups = (
+            ("to decide (the written value may be wrong)", self.decide),
+            ("not known (left out; the Trainer has no such key)", self.not_known),
+            ("without an equivalent in paratune", self.no_equal),
+        )
+        return [(title, [entry.line for entry in entries]) for title, entries in groups if entries]
+
+    def text(self, source: str) -> str:
+        """Return the file: comments with the keys that have no equivalent, and all values with their origins."""
+        nested: dict[str, Any] = {}
+        for dotted in sorted(self.values, key=lambda option: _SECTIONS.index(option.split(".")[0])):
+            *path, last = dotted.split(".")
+            section = nested
+            for name in path:
+                section = section.setdefault(name, {})
+            section[last] = self.values[dotted]
+        lines = [
+            f"# Converted from {plain(source)}, settings of a Hugging Face Trainer; comments have the origin of values."
+        ]
+        for title, keys in self.groups():
+            lines += [f"# {title[0].upper()}{title[1:]}:", *(f"#   {line}" for line in keys)]
+        return "\n".join([*lines, *yaml_lines(nested, lambda key: plain(self.comments[key]))]) + "\n"
+
+
+def has_no_effect(key: str) -> bool:
+    """Return whether a key changes nothing that is learned, whatever its value."""
+    return (key in TABLE and TABLE[key] is None) or (key not in TABLE and key.startswith(WITHOUT_EFFECT_BELOW))
+
+
+def _number(value: Any) -> float | int | None:
+    """Return a finite number, also from a text: some programs write 5e-5 as text; None for other values."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = float(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) <= sys.float_info.max else None  # not NaN, and no int of 400 digits
+
+
+def _in_sections(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those of DeepSpeed, FSDP and Accelerate's loaders by dotted key."""
+    values: dict[str, Any] = {}
+    for key, given in settings.items():
+        value = from_json(given) if key in _OF_SECTIONS else given
+        if key not in _OF_SECTIONS or not isinstance(value, Mapping):
+            values[key] = value
+            continue
+        if key == "deepspeed":
+            values[key] = True
+        for name, item in flatten(value).items():
+            values[f"{key}.{name.removeprefix('fsdp_') if key + '.' == FSDP else name}"] = item
+    return values

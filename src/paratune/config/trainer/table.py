@@ -1,0 +1,260 @@
+"""The table of the settings of a Trainer: for each key our option, its own conversion, or the reason why there is none.
+
+It has the keys of TrainingArguments of transformers 5 and of older versions, of the example scripts, of launchers, of
+Accelerate (`accelerate.NAME`) and of DeepSpeed (`deepspeed.NAME`).
+"""
+
+from typing import Any, Final, Literal, NamedTuple
+
+from paratune.config.strategy_sections import STAGES
+
+Kind = Literal["number", "whole", "switch", "word", "text", "any"]
+"""What values are allowed; a word is one of several, and is read in any case."""
+
+
+class Mapped(NamedTuple):
+    """A key with an equivalent in paratune."""
+
+    kind: Kind
+    default: Any = None
+    """Default of TrainingArguments, which is written where the file lacks the key: that of paratune may differ."""
+    option: str | None = None
+    """Option that takes the value as it is; None where a function of `convert` writes it."""
+
+
+class Reason(NamedTuple):
+    """A key without an equivalent in paratune, with which the experiment may be different."""
+
+    why: str
+    """The reason, and what paratune does instead."""
+    default: Any = None
+    """Value that changes nothing, besides null, false and empty values."""
+
+
+def _same(prefix: str, text: str) -> dict[str, str]:
+    """Return other names with the names that the table has, from a text such as "other=name other=name"."""
+    pairs = (pair.split("=") for pair in text.split())
+    return {f"{prefix}{other}": name for other, name in pairs}
+
+
+def _without_effect(prefix: str, text: str) -> dict[str, None]:
+    return dict.fromkeys(f"{prefix}{key}" for key in text.split())
+
+
+ZERO: Final = "deepspeed.zero_optimization."
+FSDP: Final = "fsdp_config."
+TABLE: Final[dict[str, Mapped | Reason | str | None]] = {
+    "output_dir": Mapped("text"),
+    "run_name": Mapped("text"),
+    "report_to": Mapped("any", "none"),
+    "seed": Mapped("whole", 42, "run.seed"),
+    "ddp_timeout": Mapped("whole", 1800, "run.hang_timeout_s"),
+    "logging_strategy": Mapped("word", "steps"),
+    "logging_steps": Mapped("number", 500),
+    # The batch.
+    "per_device_train_batch_size": Mapped("whole", 8),
+    "gradient_accumulation_steps": Mapped("whole", 1),
+    "split_batches": Mapped("switch", False),
+    "auto_find_batch_size": Mapped("switch", False),
+    "_n_gpu": Mapped("whole"),
+    "local_rank": Mapped("whole", -1),
+    "accelerate.num_processes": Mapped("whole"),
+    "accelerate.num_machines": Mapped("whole"),
+    "torchrun.nproc_per_node": Mapped("whole"),
+    "torchrun.nnodes": Mapped("whole"),
+    "deepspeed.train_batch_size": Mapped("whole"),
+    # The optimization.
+    "num_train_epochs": Mapped("number", 3.0),
+    "max_steps": Mapped("whole", -1),
+    "learning_rate": Mapped("number", 5e-5, "train.learning_rate"),
+    "lr_scheduler_type": Mapped("word", "linear"),
+    "lr_scheduler_kwargs": Mapped("any"),
+    "deepspeed.scheduler.type": Mapped("word"),
+    "deepspeed.scheduler.params.warmup_type": Mapped("word", "log"),
+    "warmup_steps": Mapped("number", 0),
+    "warmup_ratio": Mapped("number"),
+    "optim": Mapped("word", "adamw_torch_fused"),
+    "adafactor": Mapped("switch", False),
+    "deepspeed.optimizer.type": Mapped("word"),
+    "deepspeed.optimizer.params.betas": Mapped("any"),
+    "weight_decay": Mapped("number", 0.0, "train.weight_decay"),
+    "adam_beta1": Mapped("number", 0.9),
+    "adam_beta2": Mapped("number", 0.999),
+    "adam_epsilon": Mapped("number", 1e-8),
+    "max_grad_norm": Mapped("number", 1.0),
+    "label_smoothing_factor": Mapped("number", 0.0, "task.label_smoothing"),
+    "activation_checkpointing": Mapped("switch"),
+    "activation_checkpointing_kwargs": Mapped("any"),
+    "torch_compile": Mapped("switch", False),
+    # When to evaluate and to save.
+    "eval_strategy": Mapped("word", "no"),
+    "eval_steps": Mapped("number"),
+    "per_device_eval_batch_size": Mapped("whole", 8, "evaluate.batch_size"),
+    "save_strategy": Mapped("word", "steps"),
+    "save_steps": Mapped("number", 500),
+    "save_total_limit": Mapped("whole"),
+    "load_best_model_at_end": Mapped("switch", False),
+    "metric_for_best_model": Mapped("text"),
+    "greater_is_better": Mapped("any"),
+    "early_stopping_patience": Mapped("whole"),  # these two are of the Trainer's EarlyStoppingCallback
+    "early_stopping_threshold": Mapped("number", 0.0),
+    # Machine and strategy.
+    "bf16": Mapped("switch", False),
+    "fp16": Mapped("switch", False),
+    "tf32": Mapped("switch"),
+    "accelerate.mixed_precision": Mapped("word"),
+    "use_cpu": Mapped("switch", False),
+    "dataloader_num_workers": Mapped("whole", 0),
+    "dataloader_prefetch_factor": Mapped("whole", None),
+    "ddp_find_unused_parameters": Mapped("switch"),
+    "ddp_bucket_cap_mb": Mapped("number"),
+    "accelerate.distributed_type": Mapped("word"),
+    "fsdp": Mapped("any"),
+    f"{FSDP}sharding_strategy": Mapped("any"),
+    f"{FSDP}reshard_after_forward": Mapped("any"),
+    f"{FSDP}offload_params": Mapped("switch"),
+    f"{FSDP}activation_checkpointing": "activation_checkpointing",
+    "deepspeed": Mapped("any"),
+    f"{ZERO}stage": Mapped("whole"),
+    f"{ZERO}cpu_offload": Mapped("switch"),
+    f"{ZERO}offload_optimizer.device": Mapped("word"),
+    f"{ZERO}offload_param.device": Mapped("word"),
+    **{
+        f"{ZERO}{'stage3_' * (stages == (3,))}{name}": Mapped("number")
+        for name, stages in STAGES.items()
+        if name != "bucket_cap_mb"
+    },
+    # Task, model and data: arguments of the example scripts.
+    "task_name": Mapped("word"),
+    "do_regression": Mapped("switch"),
+    "model_name_or_path": Mapped("text", None, "model.name"),
+    "model_revision": Mapped("text", None, "model.revision"),
+    "tokenizer_name": Mapped("text", None, "model.tokenizer"),
+    "trust_remote_code": Mapped("switch", None, "model.trust_remote_code"),
+    "dataset_name": Mapped("text"),
+    "dataset_config_name": Mapped("text"),
+    "train_file": Mapped("text", None, "data.train"),
+    "validation_file": Mapped("text", None, "data.validation"),
+    "test_file": Mapped("text", None, "data.test"),
+    "text_column_name": Mapped("text", None, "data.columns.text"),
+    "label_column_name": Mapped("text", None, "data.columns.label"),
+    "max_seq_length": Mapped("whole", None, "data.max_length"),
+    "max_length": Mapped("whole", None, "data.max_length"),
+    "max_train_samples": Mapped("whole", None, "data.max_rows.train"),
+    "max_eval_samples": Mapped("whole", None, "data.max_rows.validation"),
+    "max_predict_samples": Mapped("whole", None, "data.max_rows.test"),
+    "validation_split_percentage": Mapped("number"),
+    "mlm_probability": Mapped("number", None, "task.mask_probability"),
+    "line_by_line": Mapped("switch"),
+    "doc_stride": Mapped("whole", None, "task.stride"),
+    "n_best_size": Mapped("whole", None, "task.num_best"),
+    "max_answer_length": Mapped("whole", None, "task.max_answer_tokens"),
+    "version_2_with_negative": Mapped("switch", None, "task.unanswerable"),
+    "null_score_diff_threshold": Mapped("number", None, "task.null_threshold"),
+    # Without an equivalent.
+    "optim_args": Reason("the optimizers here have betas, eps and weight_decay"),
+    "optim_target_modules": Reason("the optimizer updates all weights"),
+    "average_tokens_across_devices": Reason("the loss is the mean over all ranks' samples or tokens", True),
+    "neftune_noise_alpha": Reason("no noise is added to embeddings"),
+    "bf16_full_eval": Reason("an evaluation computes as training does"),
+    "fp16_full_eval": Reason("an evaluation computes as training does"),
+    "eval_delay": Reason("evaluation begins with the first epoch or step that is due", 0),
+    "past_index": Reason("no state is passed from batch to batch", -1),
+    "ignore_data_skip": Reason("a resumed run continues with the sample after the last trained one"),
+    "data_seed": Reason("the order of the samples follows from the one seed of the run"),
+    "dataloader_drop_last": Reason("no sample of an epoch is left out"),
+    "train_sampling_strategy": Reason("every epoch is a shuffle of all samples", "random"),
+    "group_by_length": Reason("every epoch is a shuffle of all samples"),
+    "resume_from_checkpoint": Reason("the moments of the optimizer are pickles, which are never read; set `model.name` "
+                                     "to the checkpoint and `train.continue_trainer: true`"),
+    "accelerate.parallelism_config": Reason("tensor and context parallelism do not exist here"),
+    "accelerate.fp8_config": Reason("the smallest type of numbers in training has 16 bits"),
+    "accelerate.megatron_lm_config": Reason("Megatron-LM's tensor parallelism does not exist here"),
+    f"{ZERO}offload_optimizer.nvme_path": Reason("states are offloaded to CPU memory, not to a disk"),
+    f"{ZERO}offload_param.nvme_path": Reason("states are offloaded to CPU memory, not to a disk"),
+    "deepspeed.scheduler.params.warmup_min_lr": Reason("the warm-up begins at 0", 0),
+    f"{ZERO}zero_quantized_weights": Reason("weights are sent with all their bits"),
+    f"{ZERO}zero_quantized_gradients": Reason("gradients are sent with all their bits"),
+    "deepspeed.fp16.loss_scale": Reason("the scale of fp16 is found during training", 0),
+    # Other names: of older versions, of Accelerate and of DeepSpeed.
+    **_same("", "evaluation_strategy=eval_strategy no_cuda=use_cpu "
+            "per_gpu_train_batch_size=per_device_train_batch_size "
+            "per_gpu_eval_batch_size=per_device_eval_batch_size gradient_checkpointing=activation_checkpointing "
+            "gradient_checkpointing_kwargs=activation_checkpointing_kwargs num_warmup_steps=warmup_steps "
+            "max_train_steps=max_steps max_val_samples=max_eval_samples "
+            "text_column_names=text_column_name max_source_length=max_seq_length"),
+    **_same("accelerator_config.", "split_batches=split_batches"),
+    **_same("accelerate.", "use_cpu=use_cpu gradient_accumulation_steps=gradient_accumulation_steps"),
+    **_same("accelerate.deepspeed_config.", f"zero_stage={ZERO}stage gradient_clipping=max_grad_norm "
+            "gradient_accumulation_steps=gradient_accumulation_steps "
+            f"offload_optimizer_device={ZERO}offload_optimizer.device offload_param_device={ZERO}offload_param.device "
+            f"offload_optimizer_nvme_path={ZERO}offload_optimizer.nvme_path "
+            f"offload_param_nvme_path={ZERO}offload_param.nvme_path"),
+    **_same("deepspeed.", "train_micro_batch_size_per_gpu=per_device_train_batch_size gradient_clipping=max_grad_norm "
+            "gradient_accumulation_steps=gradient_accumulation_steps fp16.enabled=fp16 bf16.enabled=bf16 "
+            "bfloat16.enabled=bf16 amp.enabled=fp16 optimizer.params.lr=learning_rate "
+            "optimizer.params.eps=adam_epsilon optimizer.params.weight_decay=weight_decay "
+            "scheduler.params.warmup_max_lr=learning_rate "
+            "scheduler.params.warmup_num_steps=warmup_steps"),
+    # Keys without an equivalent that do not change what is learned, whatever their value: of logs, uploads and speed.
+    **_without_effect("", "torch_compile_backend torch_compile_mode torchdynamo jit_mode_eval torch_empty_cache_steps "
+            "use_liger_kernel liger_kernel_config use_ipex use_cache use_mps_device logging_first_step logging_dir "
+            "logging_nan_inf_filter log_on_each_node log_level log_level_replica include_num_input_tokens_seen "
+            "include_tokens_per_second disable_tqdm project trackio_space_id trackio_bucket_id trackio_static_space_id "
+            "prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
+            "eval_accumulation_steps include_for_metrics include_inputs_for_metrics save_only_model save_on_each_node "
+            "save_safetensors enable_jit_checkpoint overwrite_output_dir push_to_hub push_to_hub_model_id "
+            "push_to_hub_organization push_to_hub_token hub_private_repo hub_model_id hub_always_push hub_revision "
+            "hub_token hub_strategy restore_callback_states_from_checkpoint full_determinism dispatch_batches "
+            "parallelism_config dataloader_pin_memory dataloader_persistent_workers dataloader_multiprocessing_context "
+            "dataloader_in_order remove_unused_columns label_names length_column_name ddp_broadcast_buffers "
+            "ddp_static_graph ddp_backend ray_scope fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap sharded_ddp "
+            "mp_parameters tpu_num_cores tpu_metrics_debug debug skip_memory_metrics fp16_opt_level fp16_backend "
+            "half_precision_backend do_train do_eval do_predict config_name cache_dir use_fast_tokenizer token "
+            "use_auth_token overwrite_cache pad_to_max_length preprocessing_num_workers ignore_mismatched_sizes "
+            "return_entity_level_metrics model_type do_lower_case data_dir metric_name accelerator_config fsdp_config"),
+    **_without_effect("deepspeed.", "steps_per_print wall_clock_breakdown zero_allow_untested_optimizer dump_state "
+            "zero_force_ds_cpu_optimizer memory_breakdown scheduler.params.total_num_steps fp16.auto_cast "
+            "fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale "
+            "fp16.consecutive_hysteresis prescale_gradients communication_data_type "
+            "gradient_predivide_factor optimizer.params.torch_adam optimizer.params.adam_w_mode "
+            "scheduler.params.last_batch_iteration"),
+    **_without_effect(ZERO, "overlap_comm contiguous_gradients allgather_partitions reduce_scatter "
+            "round_robin_gradients ignore_unused_parameters sub_group_size stage3_gather_16bit_weights_on_model_save "
+            "stage3_gather_fp16_weights_on_model_save load_from_fp32_weights elastic_checkpoint "
+            "memory_efficient_linear zero_hpz_partition_size"),
+}  # fmt: skip
+"""By key: the option or its conversion, a reason, another name of the same key, or None for a key without effect."""
+WITHOUT_EFFECT_BELOW: Final = (
+    # Addresses, files and speed; what decides about samples, weights and strategy is in the table.
+    *("accelerate.", "torchrun.", FSDP, "accelerator_config."),
+    *("deepspeed.activation_checkpointing.", "deepspeed.flops_profiler.", "deepspeed.tensorboard.", "deepspeed.wandb."),
+    *("deepspeed.comms_logger.", "deepspeed.aio.", "deepspeed.checkpoint.", "deepspeed.csv_monitor."),
+    *(f"{ZERO}offload_optimizer.", f"{ZERO}offload_param."),
+)
+"""Beginnings of keys without effect."""
+
+MEANT: Final = _same(
+    "",
+    "epochs=num_train_epochs num_epochs=num_train_epochs n_epochs=num_train_epochs max_epochs=num_train_epochs "
+    "lr=learning_rate batch_size=per_device_train_batch_size train_batch_size=per_device_train_batch_size "
+    "bs=per_device_train_batch_size eval_batch_size=per_device_eval_batch_size steps=max_steps "
+    "model_name=model_name_or_path model=model_name_or_path model_path=model_name_or_path "
+    "pretrained_model=model_name_or_path base_model=model_name_or_path model_checkpoint=model_name_or_path "
+    "tokenizer=tokenizer_name data_path=train_file train_path=train_file train_data=train_file "
+    "val_file=validation_file eval_file=validation_file valid_path=validation_file val_path=validation_file "
+    "dataset=dataset_name max_len=max_seq_length seq_length=max_seq_length max_seq_len=max_seq_length "
+    "warmup=warmup_steps warmup_proportion=warmup_ratio scheduler=lr_scheduler_type lr_scheduler=lr_scheduler_type "
+    "optimizer=optim accumulation_steps=gradient_accumulation_steps grad_accum_steps=gradient_accumulation_steps "
+    "accumulate_grad_batches=gradient_accumulation_steps random_seed=seed random_state=seed "
+    "patience=early_stopping_patience grad_clip=max_grad_norm clip_grad_norm=max_grad_norm "
+    "gradient_clip_val=max_grad_norm text_column=text_column_name label_column=label_column_name "
+    "save_dir=output_dir out_dir=output_dir num_workers=dataloader_num_workers label_smoothing=label_smoothing_factor",
+)
+"""Names in settings written by hand, with the key that they mean."""
+
+
+def mapped(key: str) -> Mapped | None:
+    """Return the row of a key with an equivalent, None for other keys."""
+    row = TABLE.get(key)
+    return row if isinstance(row, Mapped) else None
