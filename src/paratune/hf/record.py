@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from paratune.base.units import utc_now
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
 from paratune.engine.summary import rank_peaks, summarise
+from paratune.records.trainer_folder import split_scores
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.training.record import gather_nodes, model_facts, process_facts
 
@@ -29,7 +29,6 @@ _TRAIN_ARGUMENTS = (
 """Arguments of the Trainer that decide what is trained, and have no other place in the record."""
 _OWN_ARGUMENTS = {"output_dir", "logging_dir", "run_name", "seed", "local_rank"}
 """Arguments that differ between runs of one experiment."""
-_SPEED = ("runtime", "samples_per_second", "steps_per_second", "jit_compilation_time", "model_preparation_time")
 NOT_MEASURED = "PhaseCallback does not measure it"
 _PHASES = {
     "get_batch": "next batch of the data loader, with the copy to the device",
@@ -47,25 +46,21 @@ _OWN_PHASES = {"single": tuple(_PHASES), "ddp": ("get_batch", "forward", "optimi
 def read_evaluation(metrics: Mapping[str, Any], loader: Any, state: TrainerState) -> dict[str, Any] | None:
     """Return the values of an `evaluation` event; None if the metrics have no prefix.
 
-    The split is validation for the prefix `eval`; otherwise the prefix without `eval_`.
-
     Args:
         metrics: Of `Trainer.evaluate` or `Trainer.predict`: `eval_loss`, `eval_accuracy`, `eval_runtime`, ...
         loader: Of the evaluation, or None.
     """
-    prefix = next((key.removesuffix("_runtime") for key in metrics if key.endswith("_runtime")), None)
-    if prefix is None:
-        return None
-    values = {key.removeprefix(f"{prefix}_"): value for key, value in metrics.items() if key.startswith(f"{prefix}_")}
-    return {
-        "step": state.global_step,
-        "epoch": round(float(state.epoch or 0.0), 6),
-        "split": "validation" if prefix == "eval" else prefix.removeprefix("eval_"),
-        "scores": {key: float(value) for key, value in values.items() if key not in _SPEED and isinstance(value, Real)},
-        "num_samples": _length(getattr(loader, "dataset", None)),
-        "time_s": float(values["runtime"]),
-        "is_best": None,  # the Trainer decides it later; the summary has the best step
-    }
+    for split, scores, seconds in split_scores(metrics):
+        return {
+            "step": state.global_step,
+            "epoch": round(float(state.epoch or 0.0), 6),
+            "split": split,
+            "scores": scores,
+            "num_samples": _length(getattr(loader, "dataset", None)),
+            "time_s": seconds,
+            "is_best": None,  # the Trainer decides it later; the summary has the best step
+        }
+    return None
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,11 @@ class RunRecord:
         return [value for number, value in enumerate(values) if number == 0 or value != values[number - 1]]
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether it is a folder of Hugging Face's Trainer without a record, whose settings are unknown."""
+        return self.run.kind == "trainer_folder"
+
+    @property
     def task(self) -> str:
         return str(self.run.task.kind)
 

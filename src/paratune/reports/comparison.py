@@ -245,6 +245,8 @@ def _notes(systems: Systems) -> Iterator[str]:
             yield f"Settings that differ: {listing(settings, 8)}."
     for verdict in systems.verdicts:
         yield from (f"{plain(verdict.label)}: {note}." for note in verdict.notes)
+    if allow := dict.fromkeys(name for verdict in systems.verdicts for name in verdict.differs.allow):
+        yield f"To compare different experiments nevertheless: --allow {','.join(allow)}."
     most = max(verdict.num_compared for verdict in systems.verdicts)
     if most > 1:
         yield (

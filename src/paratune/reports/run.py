@@ -16,6 +16,7 @@ from paratune.records import RUN_FILE
 from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.finished import RunRecord
 from paratune.records.scores import read_confusion
+from paratune.records.trainer_folder import state_file
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures.canvas import Drawing
@@ -160,7 +161,7 @@ def build_report(
 def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     """Return the warnings and the other notes; a note that applies to several runs appears once."""
     warnings = _shared(runs, ((text, run.name) for run in runs for text in _warnings_of(run)))
-    if len({run.summary.memory.kind for run in runs}) > 1:
+    if len({run.summary.memory.kind for run in runs if not run.is_foreign}) > 1:
         warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind of memory.")
     texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
     costs = {run.name: [run.summary.recorder.get(key) for key in ("cost_ms_per_step", "cost_share")] for run in runs}
@@ -180,7 +181,7 @@ def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list
 
 
 def _warnings_of(run: RunRecord) -> Iterator[str]:
-    if run.summary.num_steps and not run.summary.throughput.num_steps_measured:
+    if run.summary.num_steps and not (run.summary.throughput.num_steps_measured or run.is_foreign):
         steps = format_count(run.summary.num_steps)
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
     found = compare_with_constant(run.summary.scores, run.summary.baseline.model_dump(), run.run.task.metrics)
@@ -309,7 +310,7 @@ def make(
         check_folder(out, list(FILES))
     folders = list(runs)
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
-        if not (baseline / RUN_FILE).is_file():
+        if not (baseline / RUN_FILE).is_file() and state_file(baseline) is None:
             reason = f"it is not a run folder; give another one, or one of {listing(map(plain, folders), 8)}"
             raise option_error("--baseline", plain(baseline), reason, code="compare.unknown_run")
         folders.insert(0, baseline)

@@ -123,6 +123,7 @@ class Differs:
     batch: bool = False  # whether the global batch size differs: then goodput is compared, not samples/s
     elsewhere: bool = False  # whether they ran on different machines, which is allowed and mentioned
     samples: float | None = None  # samples on which the group trains over the baseline's; None where they are as many
+    allow: tuple[str, ...] = ()  # words for `--allow` with which nothing is refused; none where a difference has none
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:

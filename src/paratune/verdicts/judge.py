@@ -167,11 +167,12 @@ def shared_split(runs: Sequence[RunRecord]) -> str | None:
 
 def metrics_of(runs: Sequence[RunRecord], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the metrics that are compared: those of the task and the wanted ones, as far as all runs have them."""
-    if split is None or len({run.task for run in runs}) > 1:
+    tasks = {run.task for run in runs if not run.is_foreign}
+    if split is None or len(tasks) > 1:
         return ()
-    known = METRICS.get(runs[0].task, ())
+    known = METRICS.get(str(*tasks), ()) if tasks else tuple(dict.fromkeys(chain(*METRICS.values())))
     in_all = [name for name in known if all(run.score(split, name) is not None for run in runs)]
-    headline = runs[0].run.task.metrics
+    headline = next((run.run.task.metrics for run in runs if run.run.task.metrics), [])
     first = headline or in_all[:1]
     return tuple(name for name in dict.fromkeys([*first, *wanted]) if name in in_all)
 

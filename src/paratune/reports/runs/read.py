@@ -19,6 +19,7 @@ from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
 from paratune.records.finished import RunRecord, number_in, read_record, read_typed, steps_taken
 from paratune.records.run_folder import trained_fingerprint
+from paratune.records.trainer_folder import read_trainer_folder, state_file
 from paratune.records.typed import RunFile
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts.scoring import CannotTell, DamagedFile, read_rows
@@ -170,8 +171,17 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
     found: list[RunRecord | Unfinished] = []
     problems: list[Fault] = []
     given: list[Path] = []
+    foreign: list[str] = []
     named = grouped((folder.resolve(), folder) for folder in folders)
     for folder, *_ in named.values():
+        if state_file(folder) is not None:
+            try:
+                record, facts, why = read_trainer_folder(folder)
+                found.append(record if why is None else Unfinished(record.name, folder, why))
+                foreign += [] if why else [f"{record.name} ({facts})"]
+            except CheckpointError as error:
+                problems += error.faults
+            continue
         if (folder / certificate.FILE).is_file() and not (folder / records.RUN_FILE).exists():
             given.append(folder)
             continue
@@ -184,7 +194,11 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             found.append(Unfinished(str(run.run_id), folder, _progress_text(folder, run)))
         except CheckpointError as error:
             problems += error.faults
-    warnings = log_warnings([record for record in found if isinstance(record, RunRecord)], problems)
+    own = [record for record in found if isinstance(record, RunRecord) and not record.is_foreign]
+    warnings = log_warnings(own, problems)
+    if foreign:
+        text = f"Hugging Face's Trainer, without a record of paratune: {listing(foreign, 4)}; settings are unknown."
+        warnings = (text, *warnings)
     if problems:
         heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
         raise CheckpointError(heading, code=problems[0].code, faults=problems)

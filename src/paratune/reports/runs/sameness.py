@@ -165,6 +165,8 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "kept_model": ("which model is kept", kept),
         "seed": ("the seed", run.run.seed),
     }
+    if run.is_foreign:  # of its settings only the optimization is known, in part
+        fields = {key: (label, train if key == "train_settings" else None) for key, (label, _) in fields.items()}
     return {key: field for key, field in fields.items() if not (run.is_fitted and key in _OF_STEPS)}
 
 
@@ -174,9 +176,13 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     fields_of = {run.name: experiment(run) for run in runs}
     labels = {key: label for fields in fields_of.values() for key, (label, _) in fields.items()}
     are_other_seeds = len({run.run.seed for run in runs}) > 1
+    is_partial = any(run.is_foreign for run in runs)
     for key, label in labels.items():
         # A fitted baseline is one difference, and not one for each field that only steps have.
         values = {name: fields[key][1] for name, fields in fields_of.items() if key in fields}
+        if is_partial and all(isinstance(value, Mapping) for value in values.values()):
+            shared = set[str].intersection(*map(set, values.values()))
+            values = {name: {part: own[part] for part in shared} or None for name, own in values.items()}
         if None in values.values() and len(runs) > 1:
             unknown.append(label)
         if len({canonical(value) for value in values.values() if value is not None}) < 2:
@@ -192,6 +198,8 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     if any(_samples(runs[0], run) is not None for run in runs):
         samples = {run.name: _planned_samples(run) for run in runs}
         differ.append(Difference("budget", "the training budget in samples", samples))
+    if is_partial:
+        unknown = [f"the settings, the data and the seed of {listing((run.name for run in runs if run.is_foreign), 3)}"]
     verdict = "unknown" if unknown else "other_seeds" if differ else "same"
     verdict = verdict if all(difference.is_of_seed for difference in differ) else "different"
     return Sameness(verdict, tuple(differ), tuple(unknown))
@@ -251,7 +259,8 @@ def configuration_key(run: RunRecord) -> str:
     teachers = _SEED_OF_NAME.sub("seed", canonical(settings.pop("distil.teacher", None)))
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
     variables = {name: value for name, value in run.run.environment.items() if not name.endswith(OF_ONE_RUN)}
-    return canonical([settings, teachers, data, run.session_values("run.world_size"), variables])
+    place = str(run.folder) if run.is_foreign else ""  # of which nothing says that it is like another one
+    return canonical([settings, teachers, data, run.session_values("run.world_size"), variables, place])
 
 
 def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -342,9 +351,14 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
                 found = permitted if difference.key in keys | more | free else refused
                 found.setdefault(difference.key, difference.words)
     kinds = machine_kinds([*base, *other])
+    is_known = not any(run.is_foreign for run in (*base, *other))
+    names = [min((name for name in ALLOW if key in ALLOW[name]), key=lambda name: len(ALLOW[name]), default=None)
+             for key in refused if key != "budget"]  # fmt: skip
     return Differs(
         tuple(refused.values()), tuple(permitted.values()), tuple(unknown), "global_batch_size" in refused | permitted,
-        elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]), samples=_samples(*pairs[0]),
+        elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]) and is_known,
+        samples=_samples(*pairs[0]),
+        allow=() if None in names else tuple(dict.fromkeys(filter(None, names))),
     )  # fmt: skip
 
 

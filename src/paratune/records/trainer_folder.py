@@ -1,0 +1,105 @@
+"""Folders of Hugging Face's Trainer that have no record of paratune, as runs: what their files have, the rest unknown.
+
+Read are trainer_state.json, all_results.json, the results of each split, and the config.json of the model. Settings,
+data, seed and processes are only in training_args.bin, a pickle, which is never read.
+"""
+
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, Final
+
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
+from paratune.records import RUN_FILE, read_json
+from paratune.records.finished import RunRecord, number_in
+from paratune.records.typed import RunFile, Summary, checked
+
+STATE_FILE: Final = "trainer_state.json"
+_REMEDY: Final = "copy the folder again, or leave it out"
+_SPLITS: Final = {"eval": "validation", "predict": "test"}
+_SPEED: Final = (
+    *("runtime", "samples_per_second", "steps_per_second", "jit_compilation_time", "model_preparation_time"),
+    "samples",
+)
+"""Names in the results of an evaluation that are no scores."""
+
+
+def split_scores(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float], float]]:
+    """Yield split, scores and seconds of each evaluation in metrics of a Trainer, such as `eval_loss`, `eval_runtime`.
+
+    The split is validation for the prefix `eval` and test for `predict`; otherwise the prefix without `eval_`.
+    """
+    prefixes = [key.removesuffix("runtime") for key in metrics if key.endswith("_runtime")]
+    for prefix in prefixes:
+        longer = tuple(other for other in prefixes if other != prefix and other.startswith(prefix))
+        own = {key: value for key, value in metrics.items() if key.startswith(prefix) and not key.startswith(longer)}
+        values = {key.removeprefix(prefix): value for key, value in own.items()}
+        scores = {key: float(value) for key, value in values.items() if key not in _SPEED and isinstance(value, Real)}
+        yield _SPLITS.get(prefix[:-1], prefix[:-1].removeprefix("eval_")), scores, float(values["runtime"])
+
+
+def state_file(folder: Path) -> Path | None:
+    """Return the trainer_state.json of a folder, or of its last checkpoint; None for other folders and for runs."""
+    if (folder / RUN_FILE).exists():
+        return None
+    steps = {path: path.parent.name.rpartition("-")[2] for path in folder.glob(f"checkpoint-*/{STATE_FILE}")}
+    of_checkpoints = sorted((path for path in steps if steps[path].isdigit()), key=lambda path: int(steps[path]))
+    return next((path for path in (folder / STATE_FILE, *reversed(of_checkpoints)) if path.is_file()), None)
+
+
+def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
+    """Return the run of a folder that `state_file` knows, what its files say in words, and why it is not finished.
+
+    Raises:
+        CheckpointError: A file is damaged.
+    """
+    path = state_file(folder)
+    assert path is not None, folder
+    state, model = _object(path), _object(folder / "config.json")
+    log = [entry for entry in state.get("log_history") or () if isinstance(entry, dict)]
+    # Results of a split replace those of the training's log: they are of the model that is kept.
+    metrics: dict[str, Any] = {}
+    for entry in (*log, *(_object(folder / f"{name}_results.json") for name in ("all", "train", "eval", "predict"))):
+        metrics |= entry
+    try:
+        scores = {split: own for split, own, _ in split_scores(metrics) if split != "train"}
+    except (TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+    rates = [entry for entry in log if number_in(entry.get("learning_rate")) and "step" in entry]
+    rows = {"train": "train_samples", "validation": "eval_samples", "test": "predict_samples"}
+    weights = [file.stat().st_size for file in folder.glob("*.safetensors")]
+    run = {
+        "run_id": folder.resolve().name,
+        "kind": "trainer_folder",
+        # The peak is not logged: rates can be compared at a step that both runs have logged.
+        "config": {"train": {f"learning_rate_at_step_{entry['step']}": entry["learning_rate"] for entry in rates[:1]}},
+        "data": {split: {"num_rows": metrics[key]} for split, key in rows.items() if key in metrics},
+        "model": {
+            "name": model.get("_name_or_path") or folder.resolve().name,
+            "architecture": next(iter(model.get("architectures") or ()), None),
+            "size_bytes": sum(weights) or None,
+        },
+    }
+    steps, planned = state.get("global_step"), state.get("max_steps")
+    is_finished = "train_runtime" in metrics or (steps is not None and steps == planned)
+    summary = {"run_id": run["run_id"], "num_steps": steps, "scores": scores}
+    record = RunRecord(
+        str(run["run_id"]), folder, checked(RunFile, run, path, _REMEDY), checked(Summary, summary, path, _REMEDY)
+    )
+    seconds, rate = (number_in(metrics.get(f"train_{key}")) for key in ("runtime", "samples_per_second"))
+    speed = f" in {seconds:g} s, {rate:g} samples/s, with evaluations" if seconds and rate else ""
+    return record, f"{steps} steps{speed}", None if is_finished else f"of a Trainer; step {steps} of {planned}"
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file, an empty one where there is no file."""
+    value = read_json(path, _REMEDY) if path.is_file() else {}
+    if not isinstance(value, dict):
+        raise _damaged(path, TypeError(f"it contains a {type(value).__name__}"))
+    return value
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    text = f"{plain(path)} is damaged: {plain(str(error))[:80]}; {_REMEDY}"
+    return CheckpointError(text, code="run.damaged", path=path)
