@@ -10,7 +10,7 @@ from typing import Any
 from paratune.base.text import plain
 from paratune.config.plain import flatten, one_line, yaml_lines
 from paratune.config.trainer.read import from_json
-from paratune.config.trainer.table import FSDP, MEANT, TABLE, WITHOUT_EFFECT_BELOW, Mapped, mapped
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, Mapped, mapped
 from paratune.config.validate import describe_value
 
 _SECTIONS = (
@@ -78,7 +78,8 @@ class Conversion:
 
     def _add(self, key: str, value: Any) -> None:
         other = TABLE.get(key)
-        name = other if isinstance(other, str) else key if key in TABLE else MEANT.get(key, key)
+        is_meant = key in MEANT and key not in TABLE and not isinstance(value, list | dict)
+        name = other if isinstance(other, str) else MEANT[key] if is_meant else key
         if key.startswith("deepspeed.") and value == "auto":  # the Trainer's own setting
             self.ignored.append(key)
             return
@@ -87,7 +88,7 @@ class Conversion:
             return
         if before in (None, False, value) or (_number(before) == _number(value) is not None):
             self.given[name], self.names[name] = value, key
-            if key not in TABLE and name != key:
+            if is_meant:
                 self.to_decide(key, value, f"not a key of TrainingArguments; read as {name}", changes=False)
         elif key in TABLE and "." not in key:
             self.problems.append(f"{key} is an older name of {name}, and both are given; keep one")
@@ -163,11 +164,6 @@ class Conversion:
         for title, keys in self.groups():
             lines += [f"# {title[0].upper()}{title[1:]}:", *(f"#   {line}" for line in keys)]
         return "\n".join([*lines, *yaml_lines(nested, lambda key: plain(self.comments[key]))]) + "\n"
-
-
-def has_no_effect(key: str) -> bool:
-    """Return whether a key changes nothing that is learned, whatever its value."""
-    return (key in TABLE and TABLE[key] is None) or (key not in TABLE and key.startswith(WITHOUT_EFFECT_BELOW))
 
 
 def _number(value: Any) -> float | int | None:

@@ -18,20 +18,21 @@ from paratune.config.options import kinds, section_options
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import STAGES
-from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey, has_no_effect
+from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey
 from paratune.config.trainer.read import Settings
-from paratune.config.trainer.table import FSDP, MEANT, TABLE, ZERO, Mapped, Reason
+from paratune.config.trainer.table import FSDP, TABLE, ZERO, Mapped, Reason, has_no_effect
 from paratune.config.yaml_tree import read_tree
 from paratune.errors import ConfigError, did_you_mean
 
 _DECIDE = "DECIDE"
 """Marks a value that replaces a setting without an equivalent."""
 OPTIMIZERS: Final[dict[str, str]] = {
-    **dict.fromkeys(
-        ["adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused"], "adamw"
-    ),
-    **dict.fromkeys(["adamw_torch_xla", "paged_adamw_32bit", "paged_adamw", "adam", "adamw"], "adamw"),
-    **dict.fromkeys(["adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit"], "adamw_8bit"),
+    **{
+        f"adamw_{name}": "adamw"
+        for name in ("torch", "torch_fused", "torch_npu_fused", "torch_xla", "hf", "apex_fused")
+    },
+    **dict.fromkeys(("paged_adamw_32bit", "paged_adamw", "adam", "adamw"), "adamw"),
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit"), "adamw_8bit"),
     "adafactor": "adafactor",
     **{name.lower(): f"torch.optim:{name}" for name in ("SGD", "Adagrad", "RMSprop")},
 }
@@ -49,14 +50,8 @@ _SHARDS = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsd
 """Strategies for those of FSDP; Accelerate also numbers them, from 1."""
 _SHARD_NUMBERS = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard"}
 _STAGES = (0, 1, 2, 3)
-_SCRIPT_TASKS = {
-    "run_glue": "classification",
-    "run_classification": "classification",
-    "run_ner": "token_classification",
-    "run_qa": "qa",
-    "run_mlm": "mlm",
-    "run_swag": "multiple_choice",
-}
+_SCRIPT_TASKS = {"run_qa": "qa", "run_mlm": "mlm", "run_ner": "token_classification", "run_swag": "multiple_choice"}
+_SCRIPT_TASKS |= dict.fromkeys(("run_glue", "run_classification"), "classification")
 """Kinds of task of the example scripts."""
 
 
@@ -122,7 +117,9 @@ def _leave_out(out: Conversion) -> None:
         if has_no_effect(key):
             out.ignored.append(out.names[key])
         elif not isinstance(row, Reason):
-            near = did_you_mean(key, [*TABLE, *MEANT])
+            near = did_you_mean(
+                key, [name for name, row in TABLE.items() if isinstance(row, Mapped) and "." not in name]
+            )
             out.not_known.append(UnmappedKey(key, value, f"not a key of TrainingArguments{near}", changes=None))
         elif value in (None, "", [], {}) or (value is False and row.default is not True) or value == row.default:
             out.ignored.append(out.names[key])
@@ -188,9 +185,7 @@ def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> Non
             is_list = option == "data.columns.text" and "," in str(value)
             out.put(option, value.split(",") if is_list else value, out.origin(key))
         elif option in hub and "data.train" not in options:
-            origin = (
-                out.origin("dataset_name") if out.given.get("dataset_name") else "task_name, as the script reads it"
-            )
+            origin = out.origin("dataset_name" if out.given.get("dataset_name") else "task_name")
             out.put(option, hub[option], f"{origin}; the name of the split is the usual one")
         elif placeholder is not None:
             out.put(option, placeholder, f"{FILL_IN}: {flag}")
@@ -237,7 +232,8 @@ def _num_processes(out: Conversion) -> tuple[int | None, str]:
     if total and part:  # DeepSpeed: train_batch_size is the product of the other two and the processes
         steps = out.get("per_device_train_batch_size") * (out.get("gradient_accumulation_steps") or 1)
         return max(1, total // steps), out.origin("deepspeed.train_batch_size")
-    return given["_n_gpu"] or None, out.origin("_n_gpu")
+    gpus = given["_n_gpu"]  # with one GPU in each process, their number is unknown
+    return gpus if gpus and gpus > 1 else None, out.origin("_n_gpu")
 
 
 def _write_batch(out: Conversion) -> None:
@@ -253,12 +249,10 @@ def _write_batch(out: Conversion) -> None:
         out.to_decide("local_rank", local_rank, why, changes=True)
     is_found, is_split = out.get("auto_find_batch_size"), out.get("split_batches")
     total = out.get("deepspeed.train_batch_size")
-    if is_split or (total and "per_device_train_batch_size" not in out.given):
-        size = size if is_split else total // steps
-        origin = (
-            f"{origin}, over all processes (split_batches)" if is_split else out.origin("deepspeed.train_batch_size")
-        )
-        out.put("batch.global", size * steps, origin)
+    if is_split:
+        out.put("batch.global", size * steps, f"{origin}, over all processes (split_batches)")
+    elif total and "per_device_train_batch_size" not in out.given:
+        out.put("batch.global", total, out.origin("deepspeed.train_batch_size"))
     elif (processes or 1) > 1:
         words = f"{size} per device ({origin}) * {steps} ({out.origin('gradient_accumulation_steps')})"
         out.put("batch.global", size * steps * processes, f"{words} * {processes} processes ({known})")

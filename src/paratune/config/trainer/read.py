@@ -12,7 +12,7 @@ from paratune.base.text import listing, plain
 from paratune.base.unique_keys import unique_keys
 from paratune.config.layers import read_text
 from paratune.config.plain import flatten
-from paratune.config.trainer.table import FSDP, MEANT, TABLE
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, has_no_effect
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import Tree, read_tree
 from paratune.errors import ConfigError
@@ -30,7 +30,7 @@ _OTHER_PROGRAMS: Final = (
     ("Ludwig", "input_features"),
     ("fairseq", "common.fp16+optimization.lr"),
     ("NeMo", "exp_manager"),
-    ("PyTorch Lightning", "max_epochs+accelerator max_epochs+gpus max_epochs+devices"),
+    ("PyTorch Lightning", "max_epochs+accelerator max_epochs+gpus max_epochs+devices optimizer.class_path"),
     ("model configurations (config.json)", "architectures"),
     ("PEFT adapters", "peft_type"),
 )
@@ -129,7 +129,7 @@ def _load(path: Path, text: str) -> dict[str, Any]:
     """Return the mapping of a JSON or YAML file."""
     is_json = path.suffix == ".json" or text.lstrip().startswith("{")
     tree = Tree() if is_json else read_tree(text, str(path))
-    problems = [f"{problem.place}: {problem.message}" for problem in tree.problems]
+    problems = [f"{problem.place and problem.place.origin}: {problem.message}" for problem in tree.problems]
     try:
         settings = json.loads(text, object_pairs_hook=unique_keys) if is_json else tree.value
     except (ValueError, RecursionError) as error:
@@ -184,7 +184,9 @@ def _named(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _of_accelerate(values: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {f"accelerate.{key}": value for key, value in values.items()}
+    flat = {
+        f"accelerate.{key}": value for key, value in values.items() if not key.endswith(("fsdp_config", "speed_config"))
+    }
     flat |= flatten(values.get("deepspeed_config") or {}, "accelerate.deepspeed_config.")
     is_fsdp = str(values.get("distributed_type")).upper() == "FSDP"
     return flat | ({"fsdp_config": values.get("fsdp_config") or {}} if is_fsdp else {})
@@ -218,6 +220,8 @@ def _command_line(found: Settings, text: str, place: str) -> dict[str, Any]:
     """
     variables: dict[str, str] = {}
     commands: list[list[str]] = []
+    text = re.sub(r"(?m)^\s*#.*$", "", text)  # a comment does not continue on the next line
+    text = re.sub(r"\$\(\(.*?\)\)|\$\([^()]*\)", "$computed", text)
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         try:
             words = shlex.split(_with_variables(line, variables), comments=True)
@@ -242,7 +246,8 @@ def _command_line(found: Settings, text: str, place: str) -> dict[str, Any]:
     for key, value in list(options.items()):
         if isinstance(value, str) and (unset := re.search(r"\$\{?\w+\}?", value)):
             is_whole = value == unset[0]
-            found.notes.append((key, value, f"the script does not set {unset[0]}{'; left out' * is_whole}"))
+            why = f"the script does not set {unset[0]}{'; left out' * is_whole}"
+            found.notes += [] if has_no_effect(key) else [(key, value, why)]
             options = {name: given for name, given in options.items() if name != key or not is_whole}
     devices = variables.get("CUDA_VISIBLE_DEVICES", "")
     if devices.count(",") and not any(key.startswith(("torchrun.", "accelerate.")) for key in options):
@@ -275,7 +280,7 @@ def _options(found: Settings, words: Sequence[str]) -> Iterator[tuple[str, Any]]
         name, has_value, value = word[2:].partition("=")
         following = []
         for other in words[at + 1 : None if at > script else script] if not has_value else ():
-            if other.startswith(("--", ">", "2>", "&", "|")):
+            if other.startswith(("--", ">", "2>", "&", "|", "$@", "$*")):
                 break
             following.append(other)
         given: Any = value if has_value else True if not following else following[0]

@@ -31,10 +31,16 @@ class Reason(NamedTuple):
     """Value that changes nothing, besides null, false and empty values."""
 
 
-def _same(prefix: str, text: str) -> dict[str, str]:
-    """Return other names with the names that the table has, from a text such as "other=name other=name"."""
+def _pairs(prefix: str, text: str) -> dict[str, str]:
+    """Return names with other names, from a text such as "one=other two=other"."""
     pairs = (pair.split("=") for pair in text.split())
-    return {f"{prefix}{other}": name for other, name in pairs}
+    return {f"{prefix}{name}": other for name, other in pairs}
+
+
+def _given(kind: Kind, text: str) -> dict[str, Mapped]:
+    """Return rows without a default, from a text such as "key=option key"."""
+    pairs = (pair.partition("=") for pair in text.split())
+    return {key: Mapped(kind, None, option or None) for key, _, option in pairs}
 
 
 def _without_effect(prefix: str, text: str) -> dict[str, None]:
@@ -43,114 +49,68 @@ def _without_effect(prefix: str, text: str) -> dict[str, None]:
 
 ZERO: Final = "deepspeed.zero_optimization."
 FSDP: Final = "fsdp_config."
+_LIMITS = {f"{ZERO}{'stage3_' * (stages == (3,))}{name}" for name, stages in STAGES.items()} - {f"{ZERO}bucket_cap_mb"}
 TABLE: Final[dict[str, Mapped | Reason | str | None]] = {
-    "output_dir": Mapped("text"),
-    "run_name": Mapped("text"),
+    # TrainingArguments with their defaults.
     "report_to": Mapped("any", "none"),
     "seed": Mapped("whole", 42, "run.seed"),
     "ddp_timeout": Mapped("whole", 1800, "run.hang_timeout_s"),
     "logging_strategy": Mapped("word", "steps"),
     "logging_steps": Mapped("number", 500),
-    # The batch.
     "per_device_train_batch_size": Mapped("whole", 8),
     "gradient_accumulation_steps": Mapped("whole", 1),
     "split_batches": Mapped("switch", False),
     "auto_find_batch_size": Mapped("switch", False),
-    "_n_gpu": Mapped("whole"),
     "local_rank": Mapped("whole", -1),
-    "accelerate.num_processes": Mapped("whole"),
-    "accelerate.num_machines": Mapped("whole"),
-    "torchrun.nproc_per_node": Mapped("whole"),
-    "torchrun.nnodes": Mapped("whole"),
-    "deepspeed.train_batch_size": Mapped("whole"),
-    # The optimization.
     "num_train_epochs": Mapped("number", 3.0),
     "max_steps": Mapped("whole", -1),
     "learning_rate": Mapped("number", 5e-5, "train.learning_rate"),
     "lr_scheduler_type": Mapped("word", "linear"),
-    "lr_scheduler_kwargs": Mapped("any"),
-    "deepspeed.scheduler.type": Mapped("word"),
-    "deepspeed.scheduler.params.warmup_type": Mapped("word", "log"),
     "warmup_steps": Mapped("number", 0),
-    "warmup_ratio": Mapped("number"),
     "optim": Mapped("word", "adamw_torch_fused"),
     "adafactor": Mapped("switch", False),
-    "deepspeed.optimizer.type": Mapped("word"),
-    "deepspeed.optimizer.params.betas": Mapped("any"),
     "weight_decay": Mapped("number", 0.0, "train.weight_decay"),
     "adam_beta1": Mapped("number", 0.9),
     "adam_beta2": Mapped("number", 0.999),
     "adam_epsilon": Mapped("number", 1e-8),
     "max_grad_norm": Mapped("number", 1.0),
     "label_smoothing_factor": Mapped("number", 0.0, "task.label_smoothing"),
-    "activation_checkpointing": Mapped("switch"),
-    "activation_checkpointing_kwargs": Mapped("any"),
     "torch_compile": Mapped("switch", False),
-    # When to evaluate and to save.
     "eval_strategy": Mapped("word", "no"),
-    "eval_steps": Mapped("number"),
     "per_device_eval_batch_size": Mapped("whole", 8, "evaluate.batch_size"),
     "save_strategy": Mapped("word", "steps"),
     "save_steps": Mapped("number", 500),
-    "save_total_limit": Mapped("whole"),
     "load_best_model_at_end": Mapped("switch", False),
-    "metric_for_best_model": Mapped("text"),
-    "greater_is_better": Mapped("any"),
-    "early_stopping_patience": Mapped("whole"),  # these two are of the Trainer's EarlyStoppingCallback
-    "early_stopping_threshold": Mapped("number", 0.0),
-    # Machine and strategy.
+    "early_stopping_threshold": Mapped("number", 0.0),  # of the Trainer's EarlyStoppingCallback
     "bf16": Mapped("switch", False),
     "fp16": Mapped("switch", False),
-    "tf32": Mapped("switch"),
-    "accelerate.mixed_precision": Mapped("word"),
     "use_cpu": Mapped("switch", False),
     "dataloader_num_workers": Mapped("whole", 0),
-    "dataloader_prefetch_factor": Mapped("whole", None),
-    "ddp_find_unused_parameters": Mapped("switch"),
-    "ddp_bucket_cap_mb": Mapped("number"),
-    "accelerate.distributed_type": Mapped("word"),
-    "fsdp": Mapped("any"),
-    f"{FSDP}sharding_strategy": Mapped("any"),
-    f"{FSDP}reshard_after_forward": Mapped("any"),
-    f"{FSDP}offload_params": Mapped("switch"),
-    f"{FSDP}activation_checkpointing": "activation_checkpointing",
-    "deepspeed": Mapped("any"),
-    f"{ZERO}stage": Mapped("whole"),
-    f"{ZERO}cpu_offload": Mapped("switch"),
-    f"{ZERO}offload_optimizer.device": Mapped("word"),
-    f"{ZERO}offload_param.device": Mapped("word"),
-    **{
-        f"{ZERO}{'stage3_' * (stages == (3,))}{name}": Mapped("number")
-        for name, stages in STAGES.items()
-        if name != "bucket_cap_mb"
-    },
-    # Task, model and data: arguments of the example scripts.
-    "task_name": Mapped("word"),
-    "do_regression": Mapped("switch"),
-    "model_name_or_path": Mapped("text", None, "model.name"),
-    "model_revision": Mapped("text", None, "model.revision"),
-    "tokenizer_name": Mapped("text", None, "model.tokenizer"),
-    "trust_remote_code": Mapped("switch", None, "model.trust_remote_code"),
-    "dataset_name": Mapped("text"),
-    "dataset_config_name": Mapped("text"),
-    "train_file": Mapped("text", None, "data.train"),
-    "validation_file": Mapped("text", None, "data.validation"),
-    "test_file": Mapped("text", None, "data.test"),
-    "text_column_name": Mapped("text", None, "data.columns.text"),
-    "label_column_name": Mapped("text", None, "data.columns.label"),
-    "max_seq_length": Mapped("whole", None, "data.max_length"),
-    "max_length": Mapped("whole", None, "data.max_length"),
-    "max_train_samples": Mapped("whole", None, "data.max_rows.train"),
-    "max_eval_samples": Mapped("whole", None, "data.max_rows.validation"),
-    "max_predict_samples": Mapped("whole", None, "data.max_rows.test"),
-    "validation_split_percentage": Mapped("number"),
-    "mlm_probability": Mapped("number", None, "task.mask_probability"),
-    "line_by_line": Mapped("switch"),
-    "doc_stride": Mapped("whole", None, "task.stride"),
-    "n_best_size": Mapped("whole", None, "task.num_best"),
-    "max_answer_length": Mapped("whole", None, "task.max_answer_tokens"),
-    "version_2_with_negative": Mapped("switch", None, "task.unanswerable"),
-    "null_score_diff_threshold": Mapped("number", None, "task.null_threshold"),
+    "deepspeed.scheduler.params.warmup_type": Mapped("word", "log"),
+    # Others, with an option where it takes the value as it is: of TrainingArguments, Accelerate, DeepSpeed, scripts.
+    **_given("text", "output_dir run_name metric_for_best_model dataset_name dataset_config_name "
+             "model_name_or_path=model.name model_revision=model.revision tokenizer_name=model.tokenizer "
+             "train_file=data.train validation_file=data.validation test_file=data.test "
+             "text_column_name=data.columns.text label_column_name=data.columns.label"),
+    **_given("word", "task_name accelerate.mixed_precision accelerate.distributed_type deepspeed.scheduler.type "
+             f"deepspeed.optimizer.type {ZERO}offload_optimizer.device {ZERO}offload_param.device"),
+    **_given("switch", f"activation_checkpointing tf32 ddp_find_unused_parameters do_regression line_by_line "
+             f"{FSDP}offload_params {ZERO}cpu_offload trust_remote_code=model.trust_remote_code "
+             "version_2_with_negative=task.unanswerable"),
+    **_given("whole", "_n_gpu accelerate.num_processes accelerate.num_machines torchrun.nproc_per_node "
+             f"torchrun.nnodes deepspeed.train_batch_size {ZERO}stage save_total_limit early_stopping_patience "
+             "dataloader_prefetch_factor max_seq_length=data.max_length max_length=data.max_length "
+             "max_train_samples=data.max_rows.train max_eval_samples=data.max_rows.validation "
+             "max_predict_samples=data.max_rows.test doc_stride=task.stride n_best_size=task.num_best "
+             "max_answer_length=task.max_answer_tokens"),
+    **_given("number", "warmup_ratio eval_steps ddp_bucket_cap_mb validation_split_percentage "
+             "hidden_dropout_prob=model.overrides.hidden_dropout_prob "
+             "classifier_dropout=model.overrides.classifier_dropout "
+             "attention_probs_dropout_prob=model.overrides.attention_probs_dropout_prob "
+             f"mlm_probability=task.mask_probability null_score_diff_threshold=task.null_threshold "
+             f"{' '.join(sorted(_LIMITS))}"),
+    **_given("any", "lr_scheduler_kwargs activation_checkpointing_kwargs greater_is_better fsdp deepspeed "
+             f"{FSDP}sharding_strategy {FSDP}reshard_after_forward deepspeed.optimizer.params.betas"),
     # Without an equivalent.
     "optim_args": Reason("the optimizers here have betas, eps and weight_decay"),
     "optim_target_modules": Reason("the optimizer updates all weights"),
@@ -177,20 +137,22 @@ TABLE: Final[dict[str, Mapped | Reason | str | None]] = {
     f"{ZERO}zero_quantized_gradients": Reason("gradients are sent with all their bits"),
     "deepspeed.fp16.loss_scale": Reason("the scale of fp16 is found during training", 0),
     # Other names: of older versions, of Accelerate and of DeepSpeed.
-    **_same("", "evaluation_strategy=eval_strategy no_cuda=use_cpu "
+    **_pairs("", "evaluation_strategy=eval_strategy no_cuda=use_cpu "
             "per_gpu_train_batch_size=per_device_train_batch_size "
             "per_gpu_eval_batch_size=per_device_eval_batch_size gradient_checkpointing=activation_checkpointing "
             "gradient_checkpointing_kwargs=activation_checkpointing_kwargs num_warmup_steps=warmup_steps "
             "max_train_steps=max_steps max_val_samples=max_eval_samples "
-            "text_column_names=text_column_name max_source_length=max_seq_length"),
-    **_same("accelerator_config.", "split_batches=split_batches"),
-    **_same("accelerate.", "use_cpu=use_cpu gradient_accumulation_steps=gradient_accumulation_steps"),
-    **_same("accelerate.deepspeed_config.", f"zero_stage={ZERO}stage gradient_clipping=max_grad_norm "
+            "text_column_names=text_column_name mixed_precision=accelerate.mixed_precision "
+            "max_source_length=max_seq_length"),
+    **_pairs("", "accelerator_config.split_batches=split_batches accelerate.use_cpu=use_cpu "
+             f"{FSDP}activation_checkpointing=activation_checkpointing "
+             "accelerate.gradient_accumulation_steps=gradient_accumulation_steps"),
+    **_pairs("accelerate.deepspeed_config.", f"zero_stage={ZERO}stage gradient_clipping=max_grad_norm "
             "gradient_accumulation_steps=gradient_accumulation_steps "
             f"offload_optimizer_device={ZERO}offload_optimizer.device offload_param_device={ZERO}offload_param.device "
             f"offload_optimizer_nvme_path={ZERO}offload_optimizer.nvme_path "
             f"offload_param_nvme_path={ZERO}offload_param.nvme_path"),
-    **_same("deepspeed.", "train_micro_batch_size_per_gpu=per_device_train_batch_size gradient_clipping=max_grad_norm "
+    **_pairs("deepspeed.", "train_micro_batch_size_per_gpu=per_device_train_batch_size gradient_clipping=max_grad_norm "
             "gradient_accumulation_steps=gradient_accumulation_steps fp16.enabled=fp16 bf16.enabled=bf16 "
             "bfloat16.enabled=bf16 amp.enabled=fp16 optimizer.params.lr=learning_rate "
             "optimizer.params.eps=adam_epsilon optimizer.params.weight_decay=weight_decay "
@@ -212,7 +174,8 @@ TABLE: Final[dict[str, Mapped | Reason | str | None]] = {
             "mp_parameters tpu_num_cores tpu_metrics_debug debug skip_memory_metrics fp16_opt_level fp16_backend "
             "half_precision_backend do_train do_eval do_predict config_name cache_dir use_fast_tokenizer token "
             "use_auth_token overwrite_cache pad_to_max_length preprocessing_num_workers ignore_mismatched_sizes "
-            "return_entity_level_metrics model_type do_lower_case data_dir metric_name accelerator_config fsdp_config"),
+            "return_entity_level_metrics model_type do_lower_case data_dir metric_name with_tracking accelerator_config "
+            "fsdp_config"),
     **_without_effect("deepspeed.", "steps_per_print wall_clock_breakdown zero_allow_untested_optimizer dump_state "
             "zero_force_ds_cpu_optimizer memory_breakdown scheduler.params.total_num_steps fp16.auto_cast "
             "fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale "
@@ -234,7 +197,7 @@ WITHOUT_EFFECT_BELOW: Final = (
 )
 """Beginnings of keys without effect."""
 
-MEANT: Final = _same(
+MEANT: Final = _pairs(
     "",
     "epochs=num_train_epochs num_epochs=num_train_epochs n_epochs=num_train_epochs max_epochs=num_train_epochs "
     "lr=learning_rate batch_size=per_device_train_batch_size train_batch_size=per_device_train_batch_size "
@@ -258,3 +221,8 @@ def mapped(key: str) -> Mapped | None:
     """Return the row of a key with an equivalent, None for other keys."""
     row = TABLE.get(key)
     return row if isinstance(row, Mapped) else None
+
+
+def has_no_effect(key: str) -> bool:
+    """Return whether a key changes nothing that is learned, whatever its value."""
+    return (key in TABLE and TABLE[key] is None) or (key not in TABLE and key.startswith(WITHOUT_EFFECT_BELOW))
