@@ -236,7 +236,8 @@ def from_trainer(
         "data.columns.text_pair": text_pair,
         "data.columns.label": label,
     }
-    settings, source = read_settings(files), plain(", ".join(Path(name).name for name in files))[:80]
+    settings = read_settings(files)
+    source = plain(", ".join(Path(name).name if Path(name).exists() else "the command line" for name in files))
     conversion = convert(settings, source, {key: value for key, value in named.items() if value})
     content = conversion.text(source)
     check_text(content, source)

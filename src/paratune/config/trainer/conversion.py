@@ -9,7 +9,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.plain import flatten, one_line, yaml_lines
-from paratune.config.trainer.read import from_json
+from paratune.config.trainer.read import from_json, of_deepspeed
 from paratune.config.trainer.table import FSDP, MEANT, TABLE, Mapped, mapped
 from paratune.config.validate import describe_value
 
@@ -184,7 +184,8 @@ def _in_sections(settings: Mapping[str, Any]) -> dict[str, Any]:
             values[key] = value
             continue
         if key == "deepspeed":
-            values[key] = True
+            values |= of_deepspeed(value)
+            continue
         for name, item in flatten(value).items():
             values[f"{key}.{name.removeprefix('fsdp_') if key + '.' == FSDP else name}"] = item
     return values

@@ -12,7 +12,7 @@ from paratune.base.text import listing, plain
 from paratune.base.unique_keys import unique_keys
 from paratune.config.layers import read_text
 from paratune.config.plain import flatten
-from paratune.config.trainer.table import FSDP, MEANT, TABLE, has_no_effect
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, WITHOUT_EFFECT_BELOW, has_no_effect
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import Tree, read_tree
 from paratune.errors import ConfigError
@@ -23,7 +23,7 @@ _OTHER_PROGRAMS: Final = (
     ("LLaMA-Factory", "finetuning_type"),
     ("axolotl", "base_model+datasets base_model+sequence_len sequence_len+micro_batch_size"),
     ("AutoTrain", "backend+params"),
-    ("simpletransformers", "model_class model_args manual_seed use_multiprocessing evaluate_during_training"),
+    ("simpletransformers", "model_class manual_seed use_multiprocessing evaluate_during_training"),
     ("spaCy", "nlp.pipeline training.optimizer"),
     ("Composer", "max_duration"),
     ("torchtune", "tokenizer._component_ model._component_"),
@@ -51,7 +51,13 @@ _OTHER_WORDS: Final = {
 """Words of other programs in scripts and command lines, as patterns."""
 _SCRIPT: Final = re.compile(r"\.py(\s|$)|\s-m\s+\S+\s+--|(^|\s)--[A-Za-z][\w-]*[=\s]")
 _NAMED_FILES: Final = (
-    *("deepspeed", "fsdp_config", "accelerate.config_file", "accelerate.deepspeed_config.deepspeed_config_file"),
+    *(
+        "deepspeed",
+        "deepspeed_config",
+        "fsdp_config",
+        "accelerate.config_file",
+        "accelerate.deepspeed_config.deepspeed_config_file",
+    ),
 )
 """Keys whose value may be the path of a file of settings."""
 _LAUNCHERS: Final = {"torchrun": "torchrun", "deepspeed": "torchrun", "accelerate": "accelerate"}
@@ -74,8 +80,11 @@ def read_settings(files: Sequence[str]) -> Settings:
     """Read files of settings that belong together, such as a command line and a file of Accelerate.
 
     Raises:
-        ConfigError: One is missing, a pickle, no settings of a Trainer, or has duplicate keys.
+        ConfigError: None is given, or one is missing, a pickle, no settings of a Trainer, or has duplicate keys.
     """
+    if not files:
+        message = "paratune config from-trainer needs a file of settings, or a command line in quotes"
+        raise ConfigError(message, code="cli.argument_missing")
     found = Settings()
     for file in files:
         _add_file(found, file)
@@ -175,12 +184,22 @@ def _named(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     if "distributed_type" in values or "compute_environment" in values:
         return _of_accelerate(values)
     if "zero_optimization" in values or "train_micro_batch_size_per_gpu" in values:
-        return {"deepspeed": True} | flatten(values, "deepspeed.")
+        return of_deepspeed(values)
     inner = dict(_unwrapped(values))
     if not any(key in TABLE or key in MEANT for key in inner):
         message = f"{path} has no setting of a Trainer: its keys are {listing(map(plain, values), 5)}"
         raise ConfigError(message, code="trainer.settings_unreadable", path=path)
     return inner
+
+
+def of_deepspeed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of DeepSpeed by dotted key; a section that the table does not have is one value."""
+    flat: dict[str, Any] = {"deepspeed": True}
+    for key, value in values.items():
+        name = f"deepspeed.{key}"
+        is_known = any(row.startswith(f"{name}.") for row in (*TABLE, *WITHOUT_EFFECT_BELOW))
+        flat |= flatten({name: value}) if is_known else {name: value}
+    return flat
 
 
 def _of_accelerate(values: Mapping[str, Any]) -> dict[str, Any]:

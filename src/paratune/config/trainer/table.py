@@ -174,8 +174,8 @@ TABLE: Final[dict[str, Mapped | Reason | str | None]] = {
             "mp_parameters tpu_num_cores tpu_metrics_debug debug skip_memory_metrics fp16_opt_level fp16_backend "
             "half_precision_backend do_train do_eval do_predict config_name cache_dir use_fast_tokenizer token "
             "use_auth_token overwrite_cache pad_to_max_length preprocessing_num_workers ignore_mismatched_sizes "
-            "return_entity_level_metrics model_type do_lower_case data_dir metric_name with_tracking accelerator_config "
-            "fsdp_config"),
+            "return_entity_level_metrics model_type do_lower_case data_dir metric_name with_tracking "
+            "accelerator_config fsdp_config deepspeed_config"),
     **_without_effect("deepspeed.", "steps_per_print wall_clock_breakdown zero_allow_untested_optimizer dump_state "
             "zero_force_ds_cpu_optimizer memory_breakdown scheduler.params.total_num_steps fp16.auto_cast "
             "fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale "

@@ -603,6 +603,12 @@ ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nn
     ("files", "expected"),
     [
         ({"x.yaml": "training: {learning_rate: 2e-5, fp16: true}"}, {"learning_rate": 2e-5, "fp16": True}),
+        ({"x.yml": "model_args: {train_file: m}\ntraining_args: {seed: 4}"}, {"train_file": "m", "seed": 4}),
+        (
+            {"x.sh": "deepspeed a.py --deepspeed --deepspeed_config c/ds.json --seed 1", "ds.json":
+             '{"zero_optimization": {"stage": 2}, "elasticity": {"a": {"b": 1}}}'},
+            {"deepspeed.zero_optimization.stage": 2, "deepspeed.elasticity": {"a": {"b": 1}}},
+        ),
         ({"x.json": '{"args": "{\\"seed\\": 3}", "seed": 3}'}, {"seed": 3}),
         ({"x.json": '{"output_dir": "\\"/opt/model\\"", "epochs": "3"}'}, {"output_dir": "/opt/model", "epochs": "3"}),
         (
@@ -642,6 +648,11 @@ def test_what_a_script_leaves_open_is_named(tmp_path: Path):
     settings = read_settings([str(tmp_path / "run.sh")])
     assert [note[:2] for note in settings.notes] == [("T", ["a", "b"]), ("seed", "$SEED"), ("ds.json", None)]
     assert (settings.script, settings.values) == ("run_ner", {"output_dir": "out/a"})
+
+
+def test_without_a_file_nothing_is_converted():
+    with raises_code("cli.argument_missing"):
+        read_settings([])
 
 
 def test_a_command_line_and_several_files_are_one(tmp_path: Path):
