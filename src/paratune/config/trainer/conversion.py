@@ -10,7 +10,7 @@ from typing import Any
 from paratune.base.text import plain
 from paratune.config.plain import flatten, one_line, yaml_lines
 from paratune.config.trainer.read import from_json, of_deepspeed
-from paratune.config.trainer.table import FSDP, MEANT, TABLE, Mapped, mapped
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, Mapped
 from paratune.config.validate import describe_value
 
 _SECTIONS = (
@@ -101,8 +101,8 @@ class Conversion:
 
         A number, a whole number or a text may be None, where it is null or wrong; a switch is true or false.
         """
-        row = mapped(key)
-        assert row is not None, key
+        row = TABLE[key]
+        assert isinstance(row, Mapped), key
         value = self.given.get(key, row.default)
         if row.kind == "switch":
             value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value

@@ -217,12 +217,6 @@ MEANT: Final = _pairs(
 """Names in settings written by hand, with the key that they mean."""
 
 
-def mapped(key: str) -> Mapped | None:
-    """Return the row of a key with an equivalent, None for other keys."""
-    row = TABLE.get(key)
-    return row if isinstance(row, Mapped) else None
-
-
 def has_no_effect(key: str) -> bool:
     """Return whether a key changes nothing that is learned, whatever its value."""
     return (key in TABLE and TABLE[key] is None) or (key not in TABLE and key.startswith(WITHOUT_EFFECT_BELOW))
