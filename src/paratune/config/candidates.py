@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.config.check_train import SCHEDULES_OF
+from paratune.config.choices import SCHEDULES_OF
 from paratune.config.load import LoadedConfig
 from paratune.config.options import kinds, outside_kind, section_options
 from paratune.config.sections import Config

@@ -85,8 +85,6 @@ def _choosing(found: Contradictions) -> None:
         message = f"evaluate.best: {evaluate.best} is not a metric of {config.task.kind}{near}"
         found.add(f"{message}; allowed: {', '.join(known)}", "evaluate.best", "task.kind", code="metric.unknown")
     keys = ("evaluate.best", "evaluate.patience")
-    if evaluate.every == "never":
-        found.unused(keys, "with evaluate.every: never", "evaluate.every")
     if config.measure.probe:
         more = ("evaluate.steps", "checkpoint.steps")
         found.unused((*keys, *more), "with measure.probe: true", "measure.probe")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from paratune.config.choices import EFFECTIVE_WITH
 from paratune.config.feasibility import excluded_settings
 from paratune.config.optional_sections import distance_of, teacher_names
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY
@@ -15,7 +16,6 @@ from paratune.config.problems import Problem
 from paratune.config.section import OwnOptimizer, Section
 from paratune.config.sections import Config, FreezeOptions
 from paratune.config.strategy_sections import (
-    STAGES,
     DeepSpeedOptions,
     OutsideStrategy,
     PipelineOptions,
@@ -96,38 +96,10 @@ FREEZE_KEYS: Final = ("train.freeze_encoder", *(f"train.freeze.{name}" for name 
 """Options that freeze weights."""
 LOSS_KEYS: Final = ("task.loss.function", "task.class_weights", "task.label_smoothing", "task.focal_gamma")
 """Options of the loss: of the user's own one, and of the one of a classification."""
-SCHEDULES_OF: Final = {
-    "schedule_cycles": ("cosine_with_restarts",),
-    "schedule_power": ("polynomial",),
-    "schedule_end_ratio": ("linear", "cosine", "cosine_with_restarts", "polynomial", "warmup_stable_decay"),
-    "decay_ratio": ("warmup_stable_decay",),
-}
-"""Schedules that have an option."""
-_EFFECTIVE_WITH: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
-    **{f"train.{name}": ("train.schedule", schedules) for name, schedules in SCHEDULES_OF.items()},
-    **{f"strategy.{name}": ("strategy.stage", stages) for name, stages in STAGES.items()},
-    "strategy.offload_optimizer": ("strategy.stage", (1, 2, 3)),
-    "strategy.offload_parameters": ("strategy.stage", (3,)),
-    "strategy.cpu_adam": ("strategy.offload_optimizer", (True,)),
-    "strategy.chunks": ("strategy.schedule", ("interleaved",)),
-    "evaluate.steps": ("evaluate.every", ("steps",)),
-    "checkpoint.steps": ("checkpoint.every", ("steps",)),
-    "data.head_tokens": ("data.truncation", ("head_tail",)),
-    "data.columns.answer_start": ("task.kind", ("qa",)),
-    "data.columns.choices": ("task.kind", ("multiple_choice",)),
-    "data.columns.negative": ("task.kind", ("embedding",)),
-    "task.strict": ("task.scheme", ("iob2",)),
-    "task.null_threshold": ("task.unanswerable", (True, None)),
-    "task.group_size": ("task.loss", ("multiple_negatives_ranking",)),
-    "task.scale": ("task.loss", ("multiple_negatives_ranking",)),
-    "task.margin": ("task.loss", ("triplet", "contrastive")),
-    "task.score_range": ("task.loss", ("cosine_similarity",)),
-}
-"""Options that have an effect only with some values of another option."""
 
 
 def _effective(found: Contradictions) -> None:
-    for key, (other, allowed) in _EFFECTIVE_WITH.items():
+    for key, (other, allowed) in EFFECTIVE_WITH.items():
         value = given(found.config, other, also_default=True)
         value = getattr(value, "function", value)  # of the user's own schedule
         if value is not NOT_GIVEN and value not in allowed:

@@ -3,10 +3,12 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paratune.config.choices import EFFECTIVE_WITH, INSTEAD_OF
 from paratune.config.problems import SET, Problem, SourceLocation, place_of, without_content
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import ConfigError, did_you_mean
@@ -53,8 +55,54 @@ def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
 def read_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
     """Return a layer with `--set` applied: a list of `section.key=value`; later ones win."""
     for override in overrides:
-        layer = merge(layer, _read_override(override))
+        part = _read_override(override)
+        layer = merge(drop_superseded_settings(layer, part), part)
     return layer
+
+
+def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
+    """Return a layer without the settings that `part`, which is merged on top, supersedes; their place is that of it.
+
+    Merged key by key, `batch.per_device` would be next to the `batch.global` of the layer, `schedule: constant` next to
+    the exponent of its polynomial, and the stages of a pipeline next to the offload of its zero3. Two settings of the
+    command line that exclude each other both stay.
+    """
+    superseded = dict[str, SourceLocation | None]()
+    for key, others in INSTEAD_OF.items():
+        superseded |= dict.fromkeys(others if _value(part, key) is not None else (), part.place(key))
+    for key, (other, allowed) in EFFECTIVE_WITH.items():
+        value = _value(part, other)
+        if value is not None and not isinstance(value, dict) and value not in allowed:
+            superseded[key] = part.place(other)
+    kinds = [_value(layer, "strategy.kind") or _value(layer, "strategy") for layer in (base, part)]
+    is_kind_only = part.place("strategy.kind") == SET and "strategy" not in part.places
+    if all(isinstance(kind, str) for kind in kinds) and kinds[0] != kinds[1] and not is_kind_only:
+        superseded["strategy"] = part.place("strategy")
+    layer = replace(base, values=deepcopy(base.values), places=dict(base.places))
+    for key, place in superseded.items():
+        if _value(layer, key) is not None and base.place(key) != SET:
+            _remove(layer, key, place)
+            split = _value(layer, "data.split")
+            if key.startswith("data.split.") and not {"validation", "test", "folds"} & {*split}:
+                _remove(layer, "data.split", place)  # what is left of it has no effect
+    return layer
+
+
+def _value(layer: Layer, key: str) -> Any:
+    """Return the value of a dotted key; None where it is not set."""
+    value: Any = layer.values
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _remove(layer: Layer, key: str, place: SourceLocation | None) -> None:
+    """Remove, in place, a setting and its places; `place` is why it is absent, if any."""
+    above, _, last = key.rpartition(".")
+    del (_value(layer, above) if above else layer.values)[last]
+    for old in [old for old in layer.places if old == key or old.startswith((f"{key}.", f"{key}["))]:
+        del layer.places[old]
+    layer.places.update({} if place is None else {key: place})
 
 
 def expand_shorthands(layer: Layer) -> Layer:

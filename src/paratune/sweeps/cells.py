@@ -20,7 +20,7 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.config.check import check
 from paratune.config.feasibility import Ranks, Target, num_layers, reasons_against
-from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
+from paratune.config.layers import Layer, drop_superseded_settings, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.optional_sections import teacher_names
 from paratune.config.plain import flatten, one_line
@@ -178,7 +178,9 @@ def _cell(
     layer = merge(layer, matrix.own)
     for value in values:
         layer = merge(drop_superseded_settings(layer, value.own), value.own)
-    layer, teachers, unknown = resolve_teachers(matrix, names, merge(layer, above), _name)
+    layer, teachers, unknown = resolve_teachers(
+        matrix, names, merge(drop_superseded_settings(layer, above), above), _name
+    )
     if unknown:
         return Cell(record, problems=unknown)
     record = replace(record, teachers=teachers)
@@ -293,31 +295,6 @@ def _validation_rows(config: Config) -> list[Any] | None:
         data.model_dump(include={"train", "split"}) if is_cut else None,
         data.max_length if task.kind == "mlm" else None,  # the length of the windows then
     ]
-
-
-_OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("global", "micro_batch_size")}
-"""By the key that sets the samples of a step: the keys of the other rule."""
-
-
-def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
-    """Return a layer without the settings that `part`, which is merged on top, supersedes.
-
-    Merged key by key, `batch.per_device` would be next to the `batch.global` of the layer, and the stages of a pipeline
-    next to the offload of its zero3.
-    """
-    (below, above), (old, new) = (
-        [layer.values.get(section) for layer in (base, part)] for section in ("batch", "strategy")
-    )
-    superseded = []
-    if isinstance(below, dict) and isinstance(above, dict):
-        others = [other for key, rule in _OTHER_RULE.items() if above.get(key) is not None for other in rule]
-        superseded = [f"batch.{other}" for other in others if other in below and other not in above]
-    kinds = [section.get("kind") if isinstance(section, dict) else section for section in (old, new)]
-    if None not in kinds and kinds[0] != kinds[1]:
-        superseded.append("strategy")
-    for key in superseded:
-        base = merge(base, layer_of(key, None, {}))
-    return base
 
 
 _ASK = """

@@ -18,7 +18,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
     ("overrides", "code", "values"),
     [
         ("train.epochs=", "config.required", ["train.epochs", "train.max_steps"]),
-        ("train.max_steps=5", "config.conflict", ["train.epochs: 2.0", "train.max_steps: 5"]),
+        ("train.epochs=2 train.max_steps=5", "config.conflict", ["train.epochs: 2.0", "train.max_steps: 5"]),
         (
             "train.warmup_steps=5 train.warmup_ratio=0.1",
             "config.conflict",
@@ -30,7 +30,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
             ["train.warmup_steps", "6", "train.max_steps"],
         ),
         ("batch.global=", "config.required", ["batch.global", "batch.per_device"]),
-        ("batch.per_device=4", "config.conflict", ["batch.global: 32", "batch.per_device: 4"]),
+        ("batch.global=32 batch.per_device=4", "config.conflict", ["batch.global: 32", "batch.per_device: 4"]),
         (
             "batch.global= batch.per_device=4 batch.micro_batch_size=2",
             "config.no_effect",
@@ -78,7 +78,11 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("data.train=a.xlsx data.separator=tab", "config.no_effect", ["data.separator: tab"]),
         ("data.train=a.parquet data.encoding=cp1252", "config.no_effect", ["data.encoding: cp1252"]),
         ("data.train=a.jsonl data.header=false", "config.no_effect", ["data.header: false"]),
-        ("data.validation=v.csv", "config.conflict", ["data.split.validation: 0.2", "data.validation: v.csv"]),
+        (
+            "data.split.validation=0.2 data.validation=v.csv",
+            "config.conflict",
+            ["data.split.validation: 0.2", "data.validation: v.csv"],
+        ),
         ("data.test=t.csv data.split.test=0.1", "config.conflict", ["data.split.test: 0.1", "data.test: t.csv"]),
         (
             "data.split.folds=5 data.split.fold=0",

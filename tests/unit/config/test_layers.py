@@ -9,6 +9,7 @@ from raised import raises_code
 
 from paratune.config import yaml_tree
 from paratune.config.layers import MAPPINGS, OWN_CODE, Layer, merge, read_layers
+from paratune.config.load import load_config
 from paratune.config.options import section_options
 from paratune.config.problems import SET, SourceLocation
 from paratune.config.section import Section
@@ -241,3 +242,45 @@ def test_a_matrix_of_480_cells_parses_its_file_once(tmp_path, monkeypatch, good_
     cells = cells_of(read_matrix(tmp_path / "m.yaml"), need_files=False)
     assert len([cell for cell in cells if cell.loaded is not None]) == 480
     assert len(texts) == 1
+
+
+FULL = """\
+task: {kind: classification, labels: [a, b]}
+data: {train: a.csv, columns: {text: text, label: label}, split: {validation: 0.1, stratify: true}}
+model: {name: other}
+train: {epochs: 1, warmup_ratio: 0.1, schedule: polynomial, schedule_power: 2}
+batch: {global: 32, micro_batch_size: 4}
+evaluate: {every: steps, steps: 5, best: accuracy}
+strategy: {kind: zero3, cpu_offload: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("override", "superseded"),
+    [
+        ("train.max_steps=12", ["train.epochs"]),
+        ("train={max_steps: 12}", ["train.epochs"]),
+        ("train.warmup_steps=2", ["train.warmup_ratio"]),
+        ("train.schedule=constant", ["train.schedule_power"]),
+        ("batch.per_device=8", ["batch.global", "batch.micro_batch_size"]),
+        ("data.validation=v.csv", ["data.split"]),  # to stratify has no effect without a share
+        ("evaluate.every=epoch", ["evaluate.steps"]),
+        ("evaluate.every=never", ["evaluate.best", "evaluate.steps"]),
+        ("strategy={kind: ddp}", []),  # its options are not those of zero3
+        ("strategy.kind=zero2", []),  # which has cpu_offload, too
+        ("train.epochs=2", []),
+    ],
+)
+def test_the_command_line_replaces_what_a_setting_excludes(tmp_path: Path, override: str, superseded: list[str]):
+    write(tmp_path, a=FULL)
+    loaded = load_config(tmp_path / "a.yaml", [override])
+    given = {override.partition("=")[0], "train.max_steps", "strategy.kind"}
+    assert sorted(key for key, origin in loaded.origin.items() if origin == "--set" and key not in given) == superseded
+
+
+@pytest.mark.parametrize("upper", [["train.max_steps=12", "train.epochs=2"], ["train={epochs: 2, max_steps: 12}"]])
+def test_two_settings_of_one_place_stay_an_error(tmp_path: Path, upper: list[str]):
+    write(tmp_path, a=FULL, b="extends: a.yaml\ntrain: {max_steps: 12}\n")
+    for path, overrides in (("a.yaml", upper), ("b.yaml", [])):
+        with raises_code("config.conflict"):
+            load_config(tmp_path / path, overrides)
