@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paratune.config.choices import EFFECTIVE_WITH, INSTEAD_OF
 from paratune.config.problems import SET, Problem, SourceLocation, place_of, without_content
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import ConfigError, did_you_mean
@@ -67,6 +66,8 @@ def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
     the exponent of its polynomial, and the stages of a pipeline next to the offload of its zero3. Two settings of the
     command line that exclude each other both stay.
     """
+    from paratune.config.choices import EFFECTIVE_WITH, INSTEAD_OF  # imports pydantic, which no --help needs
+
     superseded = dict[str, SourceLocation | None]()
     for key, others in INSTEAD_OF.items():
         superseded |= dict.fromkeys(others if _value(part, key) is not None else (), part.place(key))

@@ -18,34 +18,57 @@ from paratune.config.sections import Config
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import did_you_mean, nearest_name
 
-ELSEWHERE = {
-    "lr": "train.learning_rate",
-    "num_epochs": "train.epochs",
-    "num_train_epochs": "train.epochs",
-    "scheduler": "train.schedule",
-    "lr_scheduler_type": "train.schedule",
-    "clip_grad_norm": "train.max_grad_norm",
-    "batch_size": "batch.global",
-    "global_batch_size": "batch.global",
-    "per_device_train_batch_size": "batch.per_device",
-    "per_device_eval_batch_size": "evaluate.batch_size",
-    "gradient_accumulation_steps": "batch.grad_accum_steps",
-    "eval_steps": "evaluate.steps",
-    "metric_for_best_model": "evaluate.best",
-    "early_stopping_patience": "evaluate.patience",
-    "save_steps": "checkpoint.steps",
-    "save_total_limit": "checkpoint.keep",
-    "logging_steps": "measure.log_every",
-    "output_dir": "run.folder",
-    "model_name_or_path": "model.name",
-    "max_seq_length": "data.max_length",
-    "train_file": "data.train",
-    "validation_file": "data.validation",
-    "test_file": "data.test",
-    "fp16": "precision",
-    "bf16": "precision",
+_WORDS = {
+    "run.name": "run_name experiment_name job_name",
+    "run.folder": "output_dir out_dir output output_path save_dir save_path log_dir logging_dir",
+    "run.seed": "random_seed random_state manual_seed",
+    "task.kind": "task_name task_type problem_type objective",
+    "task.labels": "num_labels num_classes n_classes label_names label_list class_names classes id2label label2id",
+    "task.label_smoothing": "label_smoothing_factor",
+    "data.train": "data_path data_file data_files data_dir dataset_name dataset dataset_path train_file train_data "
+    "train_path train_dataset training_data input_file",
+    "data.validation": "validation_file validation_data validation_path valid_file valid_data val_file val_data "
+    "val_path dev_file dev_data eval_file eval_data eval_dataset",
+    "data.test": "test_file test_data test_path test_dataset",
+    "data.columns.text": "text_column text_column_name text_col sentence1_key input_column",
+    "data.columns.text_pair": "sentence2_key text_pair_column",
+    "data.columns.label": "label_column label_column_name label_col target_column",
+    "data.split.validation": "validation_split val_split val_size valid_size validation_size dev_size",
+    "data.split.test": "test_split test_size",
+    "data.max_length": "max_seq_length max_seq_len max_len max_sequence_length seq_length seq_len sequence_length",
+    "data.num_workers": "dataloader_num_workers",
+    "model.name": "model_name model_name_or_path model_path model_id model_type pretrained_model base_model "
+    "pretrained_model_name_or_path pretrained backbone checkpoint_path",
+    "model.tokenizer": "tokenizer_name tokenizer_path",
+    "model.adapter": "lora peft lora_config use_lora",
+    "train.epochs": "num_epochs num_train_epochs n_epochs max_epochs nb_epochs num_epoch epoch train_epochs",
+    "train.max_steps": "num_steps max_train_steps num_training_steps total_steps max_iters",
+    "train.learning_rate": "lr learn_rate base_lr max_lr init_lr",
+    "train.schedule": "scheduler lr_scheduler lr_scheduler_type lr_schedule scheduler_type scheduler_name",
+    "train.warmup_steps": "num_warmup_steps warm_up_steps",
+    "train.warmup_ratio": "warmup warmup_proportion warmup_fraction",
+    "train.optimizer": "optim optimizer_name optimizer_type",
+    "train.weight_decay": "wd l2",
+    "train.max_grad_norm": "clip_grad_norm grad_clip gradient_clipping gradient_clip_val clip_norm max_norm",
+    "train.activation_checkpointing": "gradient_checkpointing",
+    "train.compile": "torch_compile",
+    "train.freeze_encoder": "freeze_bert freeze_backbone freeze_base freeze_base_model",
+    "batch.global": "batch_size global_batch_size train_batch_size total_batch_size effective_batch_size bs bsz",
+    "batch.per_device": "per_device_train_batch_size per_gpu_train_batch_size",
+    "batch.grad_accum_steps": "gradient_accumulation_steps accumulation_steps accumulate_grad_batches grad_accum",
+    "evaluate.every": "eval_strategy evaluation_strategy eval_every",
+    "evaluate.steps": "eval_steps val_check_interval",
+    "evaluate.batch_size": "per_device_eval_batch_size eval_batch_size val_batch_size test_batch_size",
+    "evaluate.best": "metric_for_best_model best_metric monitor metric metric_name",
+    "evaluate.patience": "early_stopping early_stopping_patience",
+    "checkpoint.every": "save_strategy save_every",
+    "checkpoint.steps": "save_steps",
+    "checkpoint.keep": "save_total_limit",
+    "measure.log_every": "logging_steps log_interval log_every_n_steps",
+    "precision": "fp16 bf16 mixed_precision amp dtype torch_dtype",
 }
-"""Names of options in other tools, such as the Hugging Face Trainer, with the option here."""
+ELSEWHERE = {word: key for key, words in _WORDS.items() for word in words.split()}
+"""Names of options in other tools and in files that people write by hand, with the option here."""
 
 STRATEGIES_ELSEWHERE = {
     "fsdp": "FSDP's full shard is zero3 here, shard_grad_op zero2, hybrid shard hsdp",
@@ -61,6 +84,9 @@ STRATEGIES_ELSEWHERE = {
 
 SWITCHES = {"train.activation_checkpointing": "write 1 for every block, 2 for every second one"}
 """What to write instead of true for a number that other tools have as a switch."""
+
+_ALONE = {"model": "name", "data": "train", "batch": "global"}
+"""The option that is meant where a section has a single value in place of a mapping."""
 
 _STAND_INS = {"task.labels": ["<a>", "<b>"]}
 """Values that replace invalid required options while sections are checked against each other."""
@@ -158,6 +184,8 @@ def _subsection(option: Option, value: Any, path: str, findings: Findings) -> di
         known = section_options(option.sections[0])
         name, rest = re.match(r"(\w*)[\s:=]*(.*)", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
         hint = f"; did you mean {name}: {rest}?" if rest and name in known else ""
+        if path in _ALONE and isinstance(value, str | int) and not hint:
+            hint = f"; did you mean {path}: {{{_ALONE[path]}: {value}}}?"
         message = f"{path} is {describe_value(value)}; allowed: a mapping of options ({', '.join(known)}){hint}"
         findings.add(message, path)
         return _stand_in(option, path)
@@ -203,9 +231,9 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fi
             return
     inside = find_key(key, section, f"{path}." if path else "")
     near = nearest_name(str(key), options)
-    elsewhere = ELSEWHERE.get(key) if findings.root is Config else None
-    if inside or elsewhere or not near:
-        meant = inside or elsewhere or find_key(key, findings.root)
+    elsewhere = ELSEWHERE.get(_word(key)) if findings.root is Config else None
+    if elsewhere or inside or not near:  # `batch_size` is not that of the evaluation
+        meant = elsewhere or inside or find_key(_word(key), findings.root)
     else:
         meant = f"{path}.{near}" if path else near
     if meant is None:
@@ -265,6 +293,10 @@ def describe_value(value: Any) -> str:
     return f"{short} ({names.get(type(value), 'a mapping')})"
 
 
+def _word(key: Any) -> str:
+    return str(key).lower().replace("-", "_")
+
+
 def set_for_flag(flag: str, words: Sequence[str] = ()) -> str | None:
     """Return the `--set` that has the effect of a flag, such as "--set train.epochs=3"; None for other flags.
 
@@ -273,7 +305,7 @@ def set_for_flag(flag: str, words: Sequence[str] = ()) -> str | None:
     Args:
         words: All words of the command line; one has the value: "--epochs=3", or the word after "--epochs".
     """
-    key = flag.removeprefix("--").replace("-", "_")
+    key = _word(flag.removeprefix("--"))
     if key in ("fp16", "bf16", "tf32", "fp32"):
         return f"--set precision={key}"
     dotted = "model.name" if key == "model" else ELSEWHERE.get(key) or find_key(key, Config)

@@ -4,6 +4,7 @@ from raised import check_code
 from paratune.config.load import load_config
 from paratune.config.options import find_key, section_options
 from paratune.config.plain import flatten
+from paratune.config.section import Section
 from paratune.config.sections import Config
 from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, validate_as
 
@@ -123,12 +124,39 @@ def test_a_long_value_is_cut():
 
 def test_names_of_other_tools_lead_to_options_and_are_not_options_themselves():
     for word, key in ELSEWHERE.items():
-        section, _, name = key.rpartition(".")
-        options = section_options(Config)
-        if section:
-            options = section_options(options[section].sections[0])
-        assert name in options
+        *path, name = key.split(".")
+        section: type[Section] = Config
+        for part in path:
+            section = section_options(section)[part].sections[0]
+        assert name in section_options(section)
         assert find_key(word, Config) in (None, "evaluate.batch_size")
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("epochs: 3", "train.epochs"),
+        ("batch_size: 16", "batch.global"),
+        ("model_name: bert-base-uncased", "model.name"),
+        ("lr: 2e-5", "train.learning_rate"),
+        ("learning_rate: 2e-5", "train.learning_rate"),
+        ("data_path: a.csv", "data.train"),
+        ("dataset_name: imdb", "data.train"),
+        ("max_length: 128", "data.max_length"),
+        ("output_dir: out", "run.folder"),
+        ("num_labels: 2", "task.labels"),
+        ("Batch-Size: 16", "batch.global"),
+        ("seed: 1", "run.seed"),
+        ("train: {batch_size: 16}", "batch.global"),
+        ("train: {lr: 1}", "learning_rate"),
+        ("data: {text_column: a}", "data.columns.text"),
+        ("model: bert-base-uncased", "{name: bert-base-uncased}"),
+        ("data: a.csv", "{train: a.csv}"),
+        ("batch: 32", "{global: 32}"),
+    ],
+)
+def test_a_key_of_another_tool_leads_to_the_option_with_its_meaning(reject, line: str, meant: str):
+    assert f" {meant}?" in str(reject(text=f"{line}\n"))
 
 
 def test_validate_does_not_change_a_valid_configuration():
