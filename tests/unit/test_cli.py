@@ -247,8 +247,8 @@ def test_missing_arguments_are_shown_with_an_example(words: str, message: str, c
 @pytest.mark.parametrize(
     ("words", "code", "values"),
     [
-        ("train a.yaml --epochs 3", "cli.unknown_option", ["--epochs", "--set train.epochs=3"]),
-        ("train a.yaml --lr=3e-5 --resume", "cli.unknown_option", ["--lr", "--set train.learning_rate=3e-5"]),
+        ("data a.yaml --epochs 3", "cli.unknown_option", ["--epochs", "--set train.epochs=3"]),
+        ("train a.yaml --weight-decay=0 --resume", "cli.unknown_option", ["--set train.weight_decay=0"]),
         ("train a.yaml --resme", "cli.usage", ["--resme", "--resume"]),
         ("watch --epochs 3", "cli.usage", ["--epochs"]),
     ],

@@ -1,5 +1,6 @@
 """Types and checks of options that several commands have."""
 
+import functools
 import inspect
 import re
 import tempfile
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from paratune.config.problems import overlap
 from paratune.errors import ConfigError, option_error, os_error_as
 
 Overrides = Annotated[
@@ -28,6 +30,45 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("by", "allow", "target", "labels", "margin"), Sequence[str]),
 }
 """Types of options by the name of an argument of a public function that takes more types than a command line has."""
+SHORT_NAMES = {
+    "model": "model.name",
+    "epochs": "train.epochs",
+    "max_steps": "train.max_steps",
+    "lr": "train.learning_rate",
+    "batch_size": "batch.global",
+    "seed": "run.seed",
+}
+"""Setting of each short name of `paratune train`."""
+
+
+def short_names(work: Callable[..., int]) -> Callable[..., int]:
+    """Return a command with an option for each of `SHORT_NAMES`, which it adds to its `set_`."""
+
+    @functools.wraps(work)
+    def run(*arguments: Any, set_: Sequence[str] = (), **options: Any) -> int:
+        settings = []
+        for name, key in SHORT_NAMES.items():
+            if (value := options.pop(name, None)) is None:
+                continue
+            option = f"--{name.replace('_', '-')}"
+            if same := [text for text in set_ if overlap(key, text.partition("=")[0].strip())]:
+                message = f"{option} {value} and --set {same[0]} both set {key}; use one of them"
+                raise ConfigError(message, code="cli.conflict", options=(option, "--set"))
+            settings.append(f"{key}={value}")
+        return work(*arguments, set_=[*set_, *settings], **options)
+
+    signature = inspect.signature(work)
+    shown = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None,
+            annotation=Annotated[str | None, Parameter(help=f"short for --set {key}=")],
+        )
+        for name, key in SHORT_NAMES.items()
+    ]  # fmt: skip
+    first, *others = signature.parameters.values()
+    run.__signature__ = signature.replace(parameters=[first, *shown, *others])  # type: ignore[attr-defined]
+    run.__annotations__ = {**work.__annotations__, **{parameter.name: parameter.annotation for parameter in shown}}
+    return run
 
 
 def command(function: Callable[..., Any], show: Callable[[Any, bool], int | None]) -> Callable[..., int | None]:

@@ -8,13 +8,14 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.commands import BEGAN
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, short_names
 from paratune.console import outlive_readers, print_json, print_result, print_warning
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, require_at_least
 from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, read_json
 
 
+@short_names
 def train(
     config: Path,
     *,

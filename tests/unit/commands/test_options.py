@@ -7,7 +7,9 @@ import pytest
 from cyclopts import App
 from raised import raises_code
 
-from paratune.commands.options import check_output, command
+from paratune.commands.options import SHORT_NAMES, Overrides, check_output, command, short_names
+from paratune.config.options import find_key
+from paratune.config.sections import Config
 
 
 def public(*runs: str | Path, by: str | Sequence[str] = (), price: float | None = None) -> dict[str, object]:
@@ -57,3 +59,31 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, name: str, 
     with raises_code(code, "--out"):
         check_output(tmp_path / name, option="--out", **options)
     check_output(tmp_path / "taken.csv", option="--out", overwrite=True)
+
+
+def _command(got: list[list[str]]) -> App:
+    def work(config: Path, *, set_: Overrides = (), nproc: int = 1) -> int:
+        got.append(list(set_))
+        return 0
+
+    app = App()
+    app.default(short_names(work))
+    return app
+
+
+def test_a_short_name_is_a_setting(capsys: pytest.CaptureFixture[str]):
+    got: list[list[str]] = []
+    app = _command(got)
+    for name, key in SHORT_NAMES.items():
+        assert find_key(key.rpartition(".")[2], Config) is not None
+        app(["my.yaml", f"--{name.replace('_', '-')}", "7", "--set", "a.b=1"], result_action="return_value")
+        assert got.pop() == ["a.b=1", f"{key}=7"]
+    app(["--help"], result_action="return_value")
+    shown = capsys.readouterr().out
+    assert [key for key in SHORT_NAMES.values() if key not in shown] == []
+
+
+@pytest.mark.parametrize("override", ["train.learning_rate=1", "train={learning_rate: 1}", "train.learning_rate="])
+def test_a_short_name_contradicts_the_same_setting(override: str):
+    with raises_code("cli.conflict", "--lr", "train.learning_rate"):
+        _command([])(["my.yaml", "--set", override, "--lr", "2"], result_action="return_value")
