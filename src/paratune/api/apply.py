@@ -56,7 +56,7 @@ def model_reading(name: str) -> "FileReading":
 
     from paratune.config.sections import Data  # imports pydantic, which no --help needs
 
-    folder = _model_folder(name)
+    folder = model_folder(name)
     try:
         return Data.model_validate(read_task_file(folder).get("reading", {})).reading
     except ValidationError as error:
@@ -64,7 +64,8 @@ def model_reading(name: str) -> "FileReading":
         raise CheckpointError(message, code="run.damaged", folder=str(folder)) from error
 
 
-def _model_folder(name: str) -> Path:
+def model_folder(name: str) -> Path:
+    """Return the folder of a model, also of that of a run; a name of the hub as a path that does not exist."""
     return Path(name) / MODEL_FOLDER if (Path(name) / RUN_FILE).is_file() else Path(name)
 
 
@@ -77,7 +78,7 @@ def check_model(name: str, *, run_code: bool = False) -> None:
     from paratune.records.constant import CONSTANT, not_better  # imports pydantic, which no --help needs
 
     # A folder that is not whole gets the error of `load_trained`, which knows more.
-    folder = _model_folder(name)
+    folder = model_folder(name)
     if not Path(name).is_dir():
         folder = Path(locate(name))
     if run_code:

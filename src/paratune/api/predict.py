@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from paratune.api.apply import apply, load_model, read_source, warn_about_unknown_tokens
+from paratune.api.apply import apply, load_model, model_folder, read_source, warn_about_unknown_tokens
 from paratune.api.evaluate import Device, Model
 from paratune.api.process import process_as_before, set_up_process
 from paratune.api.run import run_folder
 from paratune.base.text import plain
 from paratune.console import stdout_for_results
 from paratune.errors import DataError, require_at_least
+from paratune.records.own import read_task_file
 
 if TYPE_CHECKING:
     import pyarrow
@@ -57,14 +58,14 @@ def predict(
 
 def read_rows(
     model: str, data: "str | PathLike[str] | Sequence[str] | pyarrow.Table", named: Mapping[str, str | None],
-    batch_size: int, device: str, *, run_code: bool = False,
+    batch_size: int, device: str, *, pairs: "Sequence[str]" = (), run_code: bool = False,
 ) -> tuple["pyarrow.Table", Any, Any]:  # fmt: skip
     """Return rows, the model, and its split with the rows that have a text; set up the log of this process.
 
-    `named` are columns of the file, for models that do not record them.
+    `named` are columns of the file, for models that do not record them; `pairs` the second texts of a list of texts.
 
     Raises:
-        DataError: A column has the name of a column of the predictions.
+        DataError: A column has the name of a column of the predictions, or there are not as many second texts as texts.
     """
     import pyarrow as pa
 
@@ -73,6 +74,8 @@ def read_rows(
     require_at_least("--batch-size", batch_size)
     set_up_process()
     source = fspath(data) if isinstance(data, str | PathLike) else TEXTS
+    if source == TEXTS and not isinstance(data, pa.Table) and not read_task_file(model_folder(model)).get("columns"):
+        named = {"text": "text", "text_pair": "text_pair" if pairs else None} | {k: v for k, v in named.items() if v}
     with stdout_for_results():
         table = read_source(source, model) if isinstance(data, str | PathLike) else data
         trained = load_model(model, device, run_code=run_code, **named)
@@ -80,6 +83,14 @@ def read_rows(
         # Where the model reads several columns, `read` names those that a list of texts lacks.
         first = next(iter(named_columns(trained.columns.text)), "text")
         table = text_table(table, first)
+        second = next(iter(named_columns(trained.columns.text_pair)), None)
+        needs_pairs = second is not None and trained.task.kind != "embedding"  # which has vectors of single texts
+        if (len(pairs) != table.num_rows and (pairs or needs_pairs)) or (pairs and second is None):
+            wanted = "single texts" if second is None else "pairs: give one for each text"
+            message = f"{len(pairs)} second texts (--text-pair) for {table.num_rows} texts, and {model} reads {wanted}"
+            raise DataError(message, code="data.column_missing", option="--text-pair")
+        if pairs and second is not None:
+            table = table.append_column(second, pa.array(pairs, pa.string()))
     # Tokens of typed texts are not worth caching, and stay off the disk.
     split = trained.read(source, table, require_labels=False, is_cached=source != TEXTS)
     # Only now: for a model of another program, the data decides whether questions may have no answer.

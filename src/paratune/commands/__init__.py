@@ -17,7 +17,7 @@ COMMANDS = {
     "jobs": "Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/.",
     "toy-cluster": "Start or stop a Slurm cluster on this machine, to try jobs on.",
     "evaluate": "Score MODEL (a run, a model folder or a hub name) on a labelled file.",
-    "predict": "Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.",
+    "predict": "Show the predictions of MODEL for texts, or write the rows of a file with them.",
     "explain": "Show which words and sentences of rows drive the output of MODEL, and whether that holds.",
     "feedback": "Write feedback on the essays of a file: an interval for each score, and what the score rests on.",
     "quantize": "Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.",

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.text import Text
@@ -11,11 +12,13 @@ from rich.text import Text
 from paratune.api.apply import apply
 from paratune.api.evaluate import EvaluationResult
 from paratune.api.evaluate import evaluate as evaluate_model
+from paratune.api.predict import ROW
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
-from paratune.commands.options import BatchSize, Device, Json, PairColumn, RunCode, TextColumn, check_output, command
+from paratune.commands import EXAMPLES
+from paratune.commands.options import BatchSize, Device, Json, RunCode, check_output, command
 from paratune.console import print_json, print_result, print_table, text_table
-from paratune.errors import option_error
+from paratune.errors import ConfigError, option_error
 from paratune.records import write_json
 from paratune.records.scores import Confusion, read_confusion
 
@@ -26,6 +29,8 @@ _GAP = 2
 _MIN_NAME_WIDTH = 12
 """Minimum width in characters of a shortened name."""
 _MAX_CONFUSIONS = 20
+_MAX_SCORES = 5
+"""Most classes whose scores are columns on the terminal."""
 
 
 def _show_evaluation(evaluation: EvaluationResult, as_json: bool) -> None:
@@ -100,24 +105,28 @@ def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split
         print_result(note, is_prose=True)
 
 
+Texts = Annotated[Sequence[str], Parameter(help="text to predict, may be repeated; with --input: its column")]
+SecondTexts = Annotated[Sequence[str], Parameter(help="second text of a pair, one for each --text; or its column")]
+
+
 def predict(
     model: str,
     *,
-    input: str,
-    out: Path,
-    text: TextColumn = None,
-    text_pair: PairColumn = None,
+    text: Texts = (),
+    text_pair: SecondTexts = (),
+    input: str | None = None,
+    out: Path | None = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     overwrite: bool = False,
     run_code: RunCode = False,
     json: Json = False,
 ) -> None:
-    """Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.
+    """Show the predictions of MODEL for texts, or write the rows of a file with them.
 
     Args:
         input: file or data set with the texts, such as reviews.csv or demo:sentences
-        out: file to write: .csv, .jsonl, .parquet, or .json (answers in the layout of SQuAD)
+        out: file to write: .csv, .jsonl, .parquet, or .json (answers in the layout of SQuAD); needed with --input
         overwrite: replace an existing output file
     """
     import numpy as np
@@ -126,15 +135,30 @@ def predict(
     from paratune.data.labels import first_rows
     from paratune.records.predictions import SUFFIXES, write_table
 
-    check_output(out, overwrite=overwrite, suffixes=(*SUFFIXES, DOCUMENT_SUFFIX))
-    is_document = out.suffix == DOCUMENT_SUFFIX
+    if (input is None and not text) or (input is not None and out is None):
+        lacks = "name texts (--text), or a file (--input)" if input is None else "--out is missing"
+        message = f"{lacks}; for example: {EXAMPLES['predict']} (paratune predict --help shows all options)"
+        raise ConfigError(message, code="cli.argument_missing", option="--text" if input is None else "--out")
+    if input is not None and max(len(text), len(text_pair)) > 1:
+        message = "with --input, --text and --text-pair are the names of columns: give each once"
+        raise ConfigError(message, code="cli.conflict", options=("--input", "--text"))
+    if out is not None:
+        check_output(out, overwrite=overwrite, suffixes=(*SUFFIXES, DOCUMENT_SUFFIX))
+    is_document = out is not None and out.suffix == DOCUMENT_SUFFIX
 
-    named = {"text": text, "text_pair": text_pair}
-    rows, trained, split = read_rows(model, input, named, batch_size, device, run_code=run_code)
+    if input is None:
+        read = read_rows(model, text, {}, batch_size, device, pairs=text_pair, run_code=run_code)
+    else:
+        named = {"text": next(iter(text), None), "text_pair": next(iter(text_pair), None)}
+        read = read_rows(model, input, named, batch_size, device, run_code=run_code)
+    rows, trained, split = read
     num_rows = rows.num_rows
     if is_document and (reason := trained.recipe.document_problem(split)):
         raise option_error("--out", out, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
     outputs = apply(trained, split, batch_size).outputs
+    if out is None:
+        _show_predictions(predicted_table(rows, trained, split, outputs), trained, as_json=json)
+        return
     if is_document:
         write_json(out, trained.recipe.document(split, outputs))
     else:
@@ -149,3 +173,25 @@ def predict(
         # Rows may also miss a mask to fill in.
         missing = " or ".join(sorted({"text", *split.num_dropped}, reverse=True))
         print(f"{len(without)} without a {missing} and without a prediction: {first_rows(without)}")  # noqa: T201
+
+
+def _show_predictions(table: Any, trained: Any, *, as_json: bool) -> None:
+    """Print a row for each text: prediction and scores, of many classes the largest score only."""
+    from paratune.reports.text import shorten
+
+    rows, names = table.to_pylist(), trained.recipe.prediction_names()
+    if as_json:
+        print_json({"predictions": rows})
+        return
+    scores = [name for name in names if name.startswith("score_")]
+    shown = {name: name for name in names if name not in scores}
+    shown |= {name: name.removeprefix("score_") for name in scores} if len(scores) <= _MAX_SCORES else {}
+
+    def cell(value: Any) -> str:
+        value = " ".join(map(str, value)) if isinstance(value, list) else value
+        return format_number(value) if isinstance(value, float) else shorten("n/a" if value is None else value, 40)
+
+    texts = [name for name in table.column_names if name not in (*names, ROW)]
+    print_table(
+        (*texts, *shown.values()), [[cell(row[name]) for name in (*texts, *shown)] for row in rows], right=[*scores]
+    )

@@ -382,3 +382,43 @@ def test_slices_of_saved_predictions(model: str, tmp_path: Path, capsys: pytest.
 def test_options_of_a_forward_pass_are_refused_for_saved_predictions(by: str, options: dict[str, Any], refused: str):
     with raises_code("cli.no_effect", refused, option=refused):
         run_evaluate("runs/a", json=True, by=[by], **options)
+
+
+PAIR = RECORD | {"columns": {"text": "question", "text_pair": "passage", "label": "label"}}
+
+
+@pytest.mark.parametrize(
+    ("record", "columns"),
+    [(RECORD, ["text"]), (RECORD | {"columns": {}}, ["text"]), (PAIR, ["question", "passage"])],
+    ids=["recorded", "of another program", "pairs"],
+)
+def test_typed_texts_have_a_prediction_each(
+    model: str, record: dict[str, Any], columns: list[str], capsys: pytest.CaptureFixture[str]
+):
+    (Path(model) / TASK_FILE).write_text(json.dumps(record))
+    pairs = ["so good", "so bad"] if len(columns) == 2 else []
+    run_predict(model, text=["good film", "bad film"], text_pair=pairs, device="cpu", json=True)
+    rows = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row[columns[0]] for row in rows] == ["good film", "bad film"]
+    assert {row["prediction"] for row in rows} <= {*NAMES}
+    run_predict(model, text=["good film", "bad film"], text_pair=pairs, device="cpu")
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split()[: len(columns) + 1] == [*columns, "prediction"]
+    assert [line.split()[:2] for line in lines] == [["good", "film"], ["bad", "film"]]
+
+
+@pytest.mark.parametrize(
+    ("record", "options", "code"),
+    [
+        (RECORD, {}, "cli.argument_missing"),
+        (RECORD, {"input": "a.csv"}, "cli.argument_missing"),
+        (RECORD, {"input": "a.csv", "output": Path("b.csv"), "text": ["a", "b"]}, "cli.conflict"),
+        (RECORD, {"text": ["a"], "text_pair": ["b"]}, "data.column_missing"),
+        (PAIR, {"text": ["a"]}, "data.column_missing"),
+        (PAIR, {"text": ["a", "b"], "text_pair": ["c"]}, "data.column_missing"),
+    ],
+)
+def test_texts_that_do_not_fit_are_refused(model: str, record: dict[str, Any], options: dict[str, Any], code: str):
+    (Path(model) / TASK_FILE).write_text(json.dumps(record))
+    with raises_code(code):
+        run_predict(model, device="cpu", **options)
