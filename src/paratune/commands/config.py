@@ -1,11 +1,10 @@
 """`paratune config`: shows, describes or creates a configuration file."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -13,14 +12,9 @@ from paratune.api.apply import allow_source
 from paratune.base.text import listing, plain
 from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn, check_output
 from paratune.config.own_code import imported_code
-from paratune.config.plain import yaml_lines
-from paratune.console import print_json
-from paratune.errors import ConfigError, DataError, Fault, ParatuneError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from paratune.data.guess import OptionGuess
+from paratune.config.plain import one_line
+from paratune.console import print_json, print_result, print_table
+from paratune.errors import ConfigError
 
 config_app = App(name="config")
 _DEMO_MODEL = "demo:minilm"
@@ -30,8 +24,6 @@ TaskKind = Literal[
 ]  # fmt: skip
 _HUB_MODEL = "google-bert/bert-base-uncased"
 """Without --model: the model that comes with the extra `demo` where it is installed, else one of the hub."""
-_LARGEST_BATCH, _SMALLEST_BATCH = 32, 4
-"""The batch is the largest power of two between them with which an epoch has at least 8 steps."""
 
 
 @config_app.command
@@ -83,6 +75,11 @@ def init(
         model: model folder or hub name
         run_code: read data sets of Python code (code:...)
     """
+    from paratune.commands.config_init import check, read_and_guess, short_text
+    from paratune.config.feasibility import DEMO_PACKAGE
+    from paratune.data.guess import example_row
+    from paratune.reports.text import shorten
+
     check_output(path, option="PATH")
     if train is None:
         message = "name the training data: paratune config init my.yaml --train reviews.csv"
@@ -91,102 +88,26 @@ def init(
     sources = {name: source for name, source in given.items() if source is not None}
     for source in sources.values() if run_code else ():
         allow_source(source)
-    guess = _read_and_guess(sources, {"text": text, "text_pair": text_pair, "label": label}, task, model)
-    content = _checked_text(guess, path)
-    path.write_text(content, encoding="utf-8")
-    if json:
-        print_json({"path": str(path), "task": guess.kind, "config": guess.values, "reasons": guess.reasons})
-        return
-    lines = [f"{key} = {guess.values[key]}: {reason}" for key, reason in guess.reasons.items()]
-    lines.append(f"written: {path}; look at the data: paratune data {path}; train: paratune train {path}")
-    print("\n".join(map(plain, lines)))  # noqa: T201
-
-
-def _read_and_guess(
-    sources: dict[str, str], columns: dict[str, str | None], task: str | None, model: str | None
-) -> "OptionGuess":
-    """Return the options for the data files and the model; all that are missing are reported at once."""
-    from paratune.config.feasibility import DEMO_PACKAGE
-    from paratune.data.guess import guess_options
-    from paratune.data.read import read_table
-    from paratune.models.locate import locate
-
     name_of_model = model or (_DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
-    faults: list[Fault] = []
-    tables: dict[str, pa.Table] = {}
-    for name, source in [*sources.items(), ("model", name_of_model)]:
-        try:
-            if name == "model":
-                locate(source)
-            else:
-                tables[name] = read_table(source)
-        except ParatuneError as error:
-            faults.extend(error.faults)
-    if faults:
-        kind = DataError if sources.keys() - tables else ConfigError
-        raise kind(f"{len(faults)} {'problem' if len(faults) == 1 else 'problems'}", code=faults[0].code, faults=faults)
-    guess = guess_options(
-        tables["train"],
-        sources["train"],
-        task=task,
-        columns=columns,
-        others=[table for name, table in tables.items() if name != "train"],
-        separate_validation="validation" in sources,
-        separate_test="test" in sources,
-    )
-    guess.values = {**{f"data.{name}": source for name, source in sources.items()}, **guess.values}
-    guess.put("model.name", name_of_model, None if model else "no --model was given")
-    guess.put("train.epochs", 3)
-    guess.put("train.learning_rate", 5e-5 if name_of_model == _DEMO_MODEL else 2e-5)
-    guess.put("train.warmup_ratio", 0.1)
-    size = _LARGEST_BATCH
-    while size > _SMALLEST_BATCH and tables["train"].num_rows < 10 * size:
-        size //= 2
-    guess.put("batch.global", size)
-    return guess
-
-
-def _checked_text(guess: "OptionGuess", path: Path) -> str:
-    """Return the text of the file, after it was loaded, and its rows were read, as a run does."""
-    from paratune.config.layers import Layer, expand_shorthands
-    from paratune.config.load import check_layer
-    from paratune.config.yaml_tree import read_tree
-    from paratune.data.load import load_samples
-
-    head = f"Written by paratune config init from {plain(str(guess.values['data.train']))}; a comment has the reason."
-    content = short_text(guess.values, guess.reasons, head)
-    tree = read_tree(content, str(path))
-    assert isinstance(tree.value, dict), tree.problems
-    loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)
-    if loaded is None or problems:
-        faults = [Fault(problem.code, problem.message) for problem in problems]
-        raise ConfigError("the given options are not a valid configuration", code=problems[0].code, faults=faults)
-    if guess.kind not in ("qa", "mlm"):  # their rows need the tokenizer
-        load_samples(loaded.config.data, loaded.config.task)
-    return content
-
-
-_ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
-"""Sections in the order of the file."""
-
-
-def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
-    """Return a configuration file with these values only.
-
-    Args:
-        values: Values by dotted key, such as data.columns.text.
-        reasons: Comments by dotted key.
-        head: Comment of the first line.
-    """
-    nested: dict[str, Any] = {section: {} for section in _ORDER}
-    for dotted, value in values.items():
-        *path, last = dotted.split(".")
-        section = nested
-        for name in path:
-            section = section.setdefault(name, {})
-        section[last] = value
-    lines = yaml_lines({name: options for name, options in nested.items() if options}, lambda key: reasons.get(key, ""))
-    return "\n".join([f"# {head}", *(line.removesuffix("  # ") for line in lines)]) + "\n"
+    guess, tables = read_and_guess(sources, {"text": text, "text_pair": text_pair, "label": label}, task, name_of_model)
+    guess.reasons |= {} if model else {"model.name": "no --model was given"}
+    checked = check(guess, tables, path)
+    head = f"Written by paratune config init from {plain(train)}; a comment has the reason."
+    path.write_text(short_text(guess.values, guess.reasons, head), encoding="utf-8")
+    example = example_row(tables["train"], guess.values)
+    if json:
+        about = {"task": guess.kind, "config": guess.values, "reasons": guess.reasons, "example": example}
+        print_json({"path": str(path), **about, "doubts": guess.doubts, "checked": checked})
+        return
+    rows = []
+    for key in sorted({*guess.reasons, *example}, key=lambda key: (key != "task.kind", key not in example)):
+        name, *why = one_line(guess.values[key]), *([guess.reasons[key]] if key in guess.reasons else [])
+        value = f": {shorten(example[key], 100)}" if key in example else ""
+        rows.append((key.removeprefix("data.columns."), f"{name}{''.join(f' ({reason})' for reason in why)}{value}"))
+    rows += [("possible, too", doubt) for doubt in guess.doubts]
+    print_table(("", ""), [*rows, ("checked", checked)])
+    print_result(f"written: {path}", is_prose=True)
+    print_result(f"look at the data: paratune data {path}; train: paratune train {path}", is_prose=True)
 
 
 @config_app.command(name="from-trainer")

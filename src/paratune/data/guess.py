@@ -1,41 +1,56 @@
 """Guesses the columns, the task and its labels from a table, for `paratune config init`.
 
-Every guess comes with its reason, so that the user can check it. Imports no torch.
+Every guess comes with its reason, and with the other possibilities, so that the user can check it. Imports no torch.
 """
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, check_header, lists_of_texts, values_with_names
+from paratune.config.metric_names import EMBEDDING_SCORES
+from paratune.config.sections import named_columns
+from paratune.data.columns import (
+    USUAL_LABELS,
+    USUAL_TEXTS,
+    at_path,
+    check_header,
+    lists_of_texts,
+    values_with_names,
+)
+from paratune.data.formats import as_spans
 from paratune.data.labels import as_number, is_missing, with_points, without_lists
 from paratune.data.tables import separator_of
 from paratune.errors import DataError, did_you_mean
 
 _ANSWERS = ("answers", "answer")
 _PAIRS = (
-    *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("question", "sentence")),
-    *(("text1", "text2"), ("sentence_1", "sentence_2"), ("text_a", "text_b"), ("query", "passage")),
-    ("text", "text_pair"),
+    *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("query", "document")),
+    *(("question", "passage"), ("claim", "evidence"), ("text", "text_pair"), ("anchor", "positive")),
 )
+_NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))
+"""Parts of the names of two columns that are otherwise the same: sentence1 and sentence2, text_a and text_b."""
 _LISTS_OF_CHOICES = ("choices", "options", "endings")
 """Usual names of columns, in lower case."""
 _NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
 _LETTERS = "abcdefgh"
+_FLAGS = {"0", "1", "false", "true"}
 _SEPARATORS = ("|", ";", ",")
 _MOST_WHOLE_CLASSES = 20
 """Label columns with more distinct whole numbers than this are targets of a regression."""
 _BALANCED_SHARE = 0.6
 """Up to this share of the largest class, accuracy selects the model; above it, the macro F1."""
 _MIN_ROWS_OF_A_SPLIT = 10
+_LONG_TEXT = 20
+"""Mean characters from which a column may be a text of the task, and not a name or a code."""
 _BEST = {"mlm": "perplexity", "qa": "f1", "multiple_choice": "accuracy", "regression": "rmse", "ordinal": "qwk"}
 _BEST["multi_label"] = "f1_micro"
-"""Metric that selects the model; that of a classification depends on its classes."""
+"""Metric that selects the model; that of other tasks depends on the data."""
 
 
 @dataclass
@@ -46,6 +61,8 @@ class OptionGuess:
     """Values by dotted key, in the order of the file."""
     reasons: dict[str, str] = field(default_factory=dict)
     """The reason of each guessed value, by dotted key."""
+    doubts: list[str] = field(default_factory=list)
+    """Options of the command that are possible, too, each with its reason."""
 
     @property
     def kind(self) -> str:
@@ -65,8 +82,8 @@ class _Table:
 
     table: pa.Table
     source: str
-    named: Mapping[str, str]
-    """Columns by `text`, `text_pair` and `label`."""
+    named: Mapping[str, str | list[str]]
+    """Columns by `text`, `text_pair` and `label`; several columns as a list."""
 
     @property
     def names(self) -> list[str]:
@@ -100,7 +117,7 @@ def guess_options(
         table: From `read_table`.
         source: Name of the table, for messages.
         task: Kind of the task; None guesses it.
-        columns: Columns that the user named, by `text`, `text_pair` and `label`; None guesses it.
+        columns: Columns that the user named, by `text`, `text_pair` and `label`, several with commas; None guesses it.
         others: Validation and test data, which may have classes that the training data lacks.
         separate_validation: Whether the validation set is a file, so that no rows are split off for it.
         separate_test: The same for the test set.
@@ -108,45 +125,89 @@ def guess_options(
     Raises:
         DataError: A named column is absent, or there is no column that can be the text or the label.
     """
-    guess, data = OptionGuess(), _Table(table, source, {key: name for key, name in columns.items() if name is not None})
-    for key, name in data.named.items():
-        if name not in data.names:
-            near = did_you_mean(name, data.names)
-            problem = f" has no column {name} (--{key.replace('_', '-')}){near} (it has: {data.has()})"
+    guess, table = OptionGuess(), with_parts(table)
+    has = table.column_names
+    named = {key: name if name in has or "," not in name else name.split(",") for key, name in columns.items() if name}
+    data = _Table(table, source, named)
+    for key, name in [(key, name) for key, names in named.items() for name in named_columns(names)]:
+        if name not in has:
+            problem = (
+                f" has no column {name} (--{key.replace('_', '-')}){did_you_mean(name, has)} (it has: {data.has()})"
+            )
             raise data.table_error(problem, code="data.column_missing", name=name)
-    answers = next((name for name in _ANSWERS if name in data.names), None)
-    choices = _choice_columns(data)
-    # One letter is a name of other columns, too.
-    has_choices = isinstance(choices, str) or any(len(name) > 1 or "question" in data.names for name in choices or ())
-    is_qa = {"question", "context"} <= {*data.names} and (data.named.get("label") in _ANSWERS or answers is not None)
-    if task == "qa" or (task is None and is_qa):
-        _put_questions(guess, data, answers or "answers")
-    elif task == "multiple_choice" or (task is None and has_choices):
-        _put_choices(guess, data, choices, answers)
-    elif task == "mlm" or (task is None and data.names == ["text"] and "label" not in data.named):
-        guess.put("task.kind", "mlm", None if task else "the file has only texts, no labels")
-        _put_texts(guess, data)
-    else:
-        label = _label_column(data)
-        check_header(table, label, source)
-        more = [value for other in others if label in other.column_names for value in values_with_names(other, label)]
-        _put_labels(guess, data, label, task, _present(more))
-        _put_texts(guess, data, label)
-        guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
+    _put_task(guess, data, task, others)
     if guess.kind in _BEST:
         guess.put("evaluate.best", _BEST[guess.kind])
     if not separate_validation:
         share = 0.1 if table.num_rows >= 10 * _MIN_ROWS_OF_A_SPLIT else 0.2
         guess.put("data.split.validation", share, "no file for it was given")
-        if not separate_test:
-            guess.put("data.split.test", share)
-        if guess.kind in ("classification", "ordinal"):
-            guess.put("data.split.stratify", True)
-        if guess.kind == "qa":
-            guess.put("data.split.group_by", guess.values["data.columns.text_pair"])
-    if num_missing := _num_missing(guess, table):
-        guess.put("data.missing", "drop", f"{num_missing} rows have an empty text or label")
+    if not separate_validation and not separate_test:
+        guess.put("data.split.test", share)
+    if not separate_validation and guess.kind in ("classification", "ordinal"):
+        guess.put("data.split.stratify", True)
+    if not separate_validation and guess.kind == "qa":
+        guess.put("data.split.group_by", guess.values["data.columns.text_pair"])
     return guess
+
+
+def with_parts(table: pa.Table) -> pa.Table:
+    """Return a table with the parts of objects as columns, such as `review.body`, in place of objects without gold
+    answers."""
+    while nested := [f for f in table.schema if pa.types.is_struct(f.type) and f.name.lower() not in _ANSWERS]:
+        for part in [f"{column.name}.{inner.name}" for column in nested for inner in column.type]:
+            if part not in table.column_names and (values := at_path(table, part)) is not None:
+                table = table.append_column(part, values)
+        table = table.drop_columns([column.name for column in nested])
+    return table
+
+
+def example_row(table: pa.Table, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the first row that has all values, or the first one: the text of each option of `data.columns`."""
+    table = with_parts(table)
+    columns = {key: named_columns(name) for key, name in values.items() if key.startswith("data.columns.")}
+    read = {name: values_with_names(table, name) for names in columns.values() for name in names}
+    whole = (
+        row
+        for row in range(table.num_rows)
+        if not any(is_missing(column[row], nan_is_missing=True) or column[row] == [] for column in read.values())
+    )
+    row = next(whole, 0)
+    cells = {name: values[row] for name, values in read.items()}
+    shown = {name: " ".join(map(str, cell)) if isinstance(cell, list) else str(cell) for name, cell in cells.items()}
+    return {key: " | ".join(shown[name] for name in names) for key, names in columns.items()}
+
+
+def _put_task(guess: OptionGuess, data: _Table, task: str | None, others: Sequence[pa.Table]) -> None:
+    """Set task, columns and labels: of the task that was given, or of the first one whose columns the table has."""
+    answers = next((name for name in data.names if name.lower() in _ANSWERS), None)
+    choices = _choice_columns(data)
+    # One letter is a name of other columns, too.
+    has_choices = isinstance(choices, str) or any(len(name) > 1 or "question" in data.names for name in choices or ())
+    is_qa = {"question", "context"} <= {*data.names} and (data.named.get("label") in _ANSWERS or answers is not None)
+    tagged, pair = _tagged_columns(data), _pair(data, None)
+    if task == "qa" or (task is None and is_qa):
+        _put_questions(guess, data, answers or "answers")
+    elif task == "multiple_choice" or (task is None and has_choices):
+        _put_choices(guess, data, choices, answers)
+    elif task == "token_classification" or (task is None and tagged is not None):
+        _put_tags(guess, data, tagged, others)
+    elif task == "embedding" or (task is None and pair is not None and not _label_candidates(data, pair)):
+        _put_embedding(guess, data, pair, is_given=task is not None)
+    elif task == "mlm" or (task is None and data.names == ["text"] and "label" not in data.named):
+        guess.put("task.kind", "mlm", None if task else "the file has only texts, no labels")
+        _put_texts(guess, data)
+    else:
+        label = _label_column(guess, data, task)
+        more = []
+        if isinstance(label, str):
+            check_header(data.table, label, data.source)
+            tables = [with_parts(other) for other in others]
+            more = [
+                value for other in tables if label in other.column_names for value in values_with_names(other, label)
+            ]
+        _put_labels(guess, data, label, task, _present(more))
+        _put_texts(guess, data, label)
+        guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
 
 
 def _present(values: Sequence[Any]) -> list[Any]:
@@ -177,7 +238,7 @@ def _put_choices(guess: OptionGuess, data: _Table, choices: str | list[str] | No
     usual = {"text": "question"} if "question" in rest else {}
     usual |= {"label": answers} if answers in rest else {}
     data = _Table(data.table.select(rest), data.source, {**usual, **data.named})
-    label = _label_column(data)
+    label = _label_column(guess, data, "multiple_choice")
     _put_texts(guess, data, label)
     guess.put("data.columns.choices", choices, "usual names of choices")
     guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
@@ -195,67 +256,228 @@ def _put_questions(guess: OptionGuess, data: _Table, answers: str) -> None:
         guess.put(f"data.columns.{key}", name)
 
 
-def _put_texts(guess: OptionGuess, data: _Table, label: str | None = None) -> None:
-    names = {name.lower(): name for name in data.names if name != label}
-    pair = next(((names[first], names[second]) for first, second in _PAIRS if {first, second} <= {*names}), None)
+def _tagged_columns(data: _Table) -> tuple[str, str] | None:
+    """Return a column of words with the column of their tags, or a column of texts with its spans of characters."""
+    named, lists = [data.named.get(key) for key in ("text", "label")], dict[str, list[Any]]()
+    for name in data.names:
+        values = data.present(name)
+        if values and all(isinstance(value, list) for value in values):
+            lists[name] = values
+    for spans in [name for name, values in lists.items() if any(values) and named[1] in (None, name)]:
+        if all(as_spans(value) is not None for value in lists[spans]) and (texts := _text_lengths(data, {spans})):
+            return str(named[0] or _usual_or_longest(texts)[0]), spans
+    words = [name for name in lists if lists_of_texts(data.table, name) is not None and named[0] in (None, name)]
+    for text, tags in product(words, lists):
+        lengths = [[*map(len, lists[name])] for name in (text, tags)]
+        if text != tags and named[1] in (None, tags) and lengths[0] == lengths[1] and max(lengths[0]) > 1:
+            kinds = [len({value for row in lists[name] for value in row}) for name in (text, tags)]
+            if kinds[1] <= kinds[0]:  # there are not more tags than words
+                return text, tags
+    return None
+
+
+def _put_tags(guess: OptionGuess, data: _Table, columns: tuple[str, str] | None, others: Sequence[pa.Table]) -> None:
+    if columns is None:
+        advice = "a column with lists of words and one with as many tags, or texts with spans {start, end, label}; or "
+        problem = f" has no words with tags (it has: {data.has()}); needed: {advice}a file in CoNLL format"
+        raise data.table_error(problem, code="data.label_column_unknown")
+    text, label = columns
+    tables = [data.table, *(other for other in map(with_parts, others) if label in other.column_names)]
+    values = [value for table in tables for value in _present(values_with_names(table, label)) if value]
+    spans = [as_spans(value) for value in values]
+    guess.put(
+        "task.kind",
+        "token_classification",
+        f"{label} has {'spans of characters' if None not in spans else 'a tag for each word'}",
+    )
+    if None not in spans:
+        types = sorted({kind for row in spans for _, _, kind in row or ()})
+        tags = [f"{mark}-{kind}" for kind in types for mark in "BI"]
+    else:
+        found = {str(tag) for row in values for tag in row if tag is not None}
+        types = sorted({tag[2:] for tag in found if re.fullmatch("[BI]-.+", tag)})
+        tags = (
+            [f"{mark}-{kind}" for kind in types for mark in "BI"]
+            if {*types} and all(tag == "O" or tag[:2] in ("B-", "I-") for tag in found)
+            else []
+        )
+    if tags:
+        guess.put("task.labels", ["O", *tags])
+    else:
+        guess.put(
+            "task.labels", sorted(found, key=lambda tag: (not tag.isdecimal(), len(tag) if tag.isdecimal() else 0, tag))
+        )
+        guess.put("task.scheme", "none", "the tags are not O, B-TYPE and I-TYPE")
+        if all(tag.isdecimal() for tag in found):
+            guess.doubts.append(
+                "entities: numbers have no names; write task.labels as {0: O, 1: B-PER, ...}, and scheme: iob2"
+            )
+    guess.put("evaluate.best", "f1" if tags else "accuracy")
+    guess.put("data.columns.text", text)
+    guess.put("data.columns.label", label)
+    if others_lists := [
+        name
+        for name in data.names
+        if name not in columns and _tagged_columns(_Table(data.table.select([text, name]), data.source, {}))
+    ]:
+        guess.doubts += [f"--label {name}: it has tags, too" for name in others_lists]
+
+
+def _pair(data: _Table, label: str | list[str] | None) -> tuple[str, str] | None:
+    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2."""
+    lengths = _text_lengths(data, {*named_columns(label)})
+    names = {name.lower(): name for name in lengths}
+    usual = [pair for pair in _PAIRS if {*pair} <= {*names}]
+    for (one, two), name in product(_NUMBERED_PAIRS, [] if usual else names):
+        for place in re.finditer(rf"(?<![^\W_{'a-z' * one.isdecimal()}]){one}(?![^\W_])", name):
+            other = name[: place.start()] + two + name[place.end() :]
+            usual += [(name, other)] if other in names and len(name) > 1 else []
+    pairs = [(names[first], names[second]) for first, second in usual]
+    return max(pairs, key=lambda pair: lengths[pair[0]] + lengths[pair[1]], default=None)
+
+
+def _put_embedding(guess: OptionGuess, data: _Table, pair: tuple[str, str] | None, *, is_given: bool) -> None:
+    """Set pairs or triplets, and the loss for their labels: 0 and 1, other numbers, or none."""
+    negative = next((name for name in data.names if name.lower() in ("negative", "negatives")), None)
+    texts = [name for name in _text_lengths(data, set()) if name != negative]
+    usual = pair or (texts[0], texts[-1])
+    first, second = data.named.get("text", usual[0]), data.named.get("text_pair", usual[1])
+    if first == second:
+        advice = "name them with --text and --text-pair"
+        problem = f" has no two columns of texts for the task embedding (it has: {data.has()}); {advice}"
+        raise data.table_error(problem, code="data.column_missing")
+    guess.put("task.kind", "embedding", None if is_given else "pairs of texts without a label")
+    label = data.named.get("label") or next(iter(_label_candidates(data, (first, second))), None)
+    values = [] if label is None else data.present(str(label))
+    numbers = [number for value in values if (number := as_number(value)) is not None]
+    loss = "multiple_negatives_ranking"
+    if numbers and len(numbers) == len(values):
+        loss = "contrastive" if {*numbers} <= {0, 1} else "cosine_similarity"
+        guess.put("task.loss", loss, f"{label} has {'0 and 1' if loss == 'contrastive' else 'scores'}")
+        if loss == "cosine_similarity":
+            limits = [min(numbers), max(numbers)]
+            guess.put("task.score_range", limits, "lowest and highest score in the data")
+        guess.put("data.columns.label", label)
+    elif negative is not None:
+        guess.put("data.columns.negative", negative)
+    guess.put("evaluate.best", EMBEDDING_SCORES[loss][0])
+    guess.put("data.columns.text", first, "usual names of a pair" if pair else None)
+    guess.put("data.columns.text_pair", second)
+
+
+def _put_texts(guess: OptionGuess, data: _Table, label: str | list[str] | None = None) -> None:
+    pair = _pair(data, label)
     if "text" in data.named:
         guess.put("data.columns.text", data.named["text"])
     elif "text_pair" not in data.named and pair is not None:
         guess.put("data.columns.text", pair[0], "usual names of a pair")
         guess.put("data.columns.text_pair", pair[1])
+        if guess.kind == "regression":
+            guess.doubts.append(
+                "--task embedding: a vector for each text, for search, in place of a score of two texts"
+            )
     else:
-        guess.put("data.columns.text", *_text_column(data, {label, data.named.get("text_pair")}))
+        lengths = _text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
+        if not lengths:
+            problem = f" has no column of texts (columns: {data.has()}); name it with --text"
+            raise data.table_error(problem, code="data.not_text")
+        name, reason = _usual_or_longest(lengths)
+        guess.put("data.columns.text", name, reason)
+        more = [
+            other
+            for other, length in lengths.items()
+            if other != name and length >= _LONG_TEXT and not other.lower().endswith(("id", "url"))
+        ]
+        guess.doubts += [
+            f"--text {name},{other}: {other} has texts, too" for other in more[:2] if guess.kind != "multiple_choice"
+        ]
     if "text_pair" in data.named and guess.kind != "mlm":
         guess.put("data.columns.text_pair", data.named["text_pair"])
 
 
-def _text_column(data: _Table, others: set[str | None]) -> tuple[str, str]:
-    """Return the column of the text and the reason: a usual name, or the longest values."""
+def _text_lengths(data: _Table, others: set[str]) -> dict[str, float]:
+    """Return the mean characters of each column of texts but `others`; a column of numbers has no texts."""
     lengths: dict[str, float] = {}
     for name in data.names:
         values = [] if name in others else data.present(name)
         is_text = all(isinstance(value, str) for value in values)
         if values and is_text and not all(as_number(value) is not None for value in values):
             lengths[name] = sum(map(len, values)) / len(values)
-    if not lengths:
-        problem = f" has no column of texts (columns: {data.has()}); name it with --text"
-        raise data.table_error(problem, code="data.not_text")
+    return lengths
+
+
+def _usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
+    """Return the column of the text and the reason: a usual name, or the longest values."""
     usual = next((name for usual in USUAL_TEXTS for name in lengths if name.lower() == usual), None)
     return (
         (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
     )
 
 
-def _label_column(data: _Table) -> str:
+def _label_candidates(data: _Table, without: Sequence[str | list[str]] = ()) -> dict[str, list[str]]:
+    """Return the columns that may be the label with their values: of usual names, else of few values, else numbers."""
+    taken = {name for names in (*without, *data.named.values()) for name in named_columns(names)}
+    values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
+    usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
+    few = [name for name, texts in values.items() if 2 <= len(set(texts)) <= max(2, len(texts) // 10)]
+    numbers = [name for name, texts in values.items() if texts and _has_fractions(texts)]
+    return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *numbers])}
+
+
+def _has_fractions(texts: list[str]) -> bool:
+    """Return whether values are numbers, not all of them whole, as ids are."""
+    numbers = [as_number(text) for text in texts]
+    return None not in numbers and not all(number is not None and number.is_integer() for number in numbers)
+
+
+def _label_column(guess: OptionGuess, data: _Table, task: str | None) -> str | list[str]:
+    """Return the column of the label, or those with 0 and 1 for each label; the others are doubts."""
     if "label" in data.named:
         return data.named["label"]
-    others = [name for name in data.names if name not in data.named.values()]
-    usual = next((name for usual in USUAL_LABELS for name in others if name.lower() == usual), None)
-    if usual is not None:
-        return usual
-    few = []
-    for name in others:
-        values = list(map(str, data.present(name)))
-        if 2 <= len(set(values)) <= max(2, len(values) // 10):
-            few.append(name)
-    if len(few) != 1:
-        advice = "name it with --label, or give --task mlm for texts without labels"
-        problem = f": the column of the label cannot be guessed (columns: {data.has()}); {advice}"
-        raise data.table_error(problem, code="data.label_column_unknown")
-    return few[0]
+    found = _label_candidates(data)
+    shown = {
+        name: f"--label {name}: {len(values)} different values, such as {listing(values[:3])[:40]}"
+        for name, values in found.items()
+    }
+    first = next(iter(found), "")
+    if first.lower() not in USUAL_LABELS:
+        flags = [
+            name for name, values in found.items() if {value.lower().removesuffix(".0") for value in values} <= _FLAGS
+        ]
+        if len(flags) > {None: 2, "multi_label": 1}.get(task, len(flags)):  # two may be two questions
+            guess.doubts.append(f"--label {flags[0]}: a single label of {listing(flags)[:60]}")
+            return flags
+        few = [name for name, values in found.items() if not _has_fractions(values)]
+        if len(few or found) != 1:
+            advice = (
+                "name it with --label, or give --task mlm (texts without labels) or --task embedding (pairs of texts)"
+            )
+            advice = f"possible: {'; '.join([*shown.values()][:5])}" if found else advice
+            problem = f": the column of the label cannot be guessed (columns: {data.has()}); {advice}"
+            raise data.table_error(problem, code="data.label_column_unknown")
+    guess.doubts += [doubt for name, doubt in shown.items() if name != first][:3]
+    return first
 
 
-def _put_labels(guess: OptionGuess, data: _Table, label: str, task: str | None, more_labels: list[Any]) -> None:
-    """Set the task and its labels from the values of the label column."""
+def _put_labels(
+    guess: OptionGuess, data: _Table, label: str | list[str], task: str | None, more_labels: list[Any]
+) -> None:
+    """Set the task and its labels from the values of the label column, or from the columns of labels."""
+    if isinstance(label, list):
+        guess.put("task.kind", task or "multi_label", None if task else "a column of 0 and 1 for each label")
+        guess.put("task.labels", label)
+        return
     column = data.present(label)
     values = with_points(without_lists(column + more_labels), separator_of(data.table))
+    values = [value for value in values if value is not None]
     if not values:
         problem = f", column {label} is empty; name the column of the label with --label"
         raise data.table_error(problem, code="data.value_missing", name=label)
     separator = _separator(values) if task in (None, "multi_label") else None
-    kind, reason = (task, None) if task else _kind(values, separator, label)
+    kind, reason = (task, None) if task else _kind(guess, values, separator, label)
     guess.put("task.kind", kind, reason)
     if kind == "regression":
+        _put_range(guess, values)
         return
     num_rows = len(values)
     if kind == "multi_label":
@@ -269,19 +491,32 @@ def _put_labels(guess: OptionGuess, data: _Table, label: str, task: str | None, 
     if len(labels) > max(_MOST_WHOLE_CLASSES, num_rows // 2):
         advice = f"too many for the task {kind}; name another column with --label, or give --task regression"
         raise data.table_error(f"{found}: {advice}", code="data.too_many_labels", num_labels=len(labels))
-    guess.put("task.labels", labels)
+    is_unordered = kind == "ordinal" and any(isinstance(name, str) for name in labels)
+    guess.put("task.labels", labels, "in alphabetical order; write the lowest first" if is_unordered else None)
     if kind == "multi_label" and separator not in (None, "|"):
         guess.put("task.separator", separator)
     if kind not in _BEST:
-        largest = max(Counter(map(str, column)).values()) / len(column) if column else 0
+        counts = Counter(map(str, without_lists(column)))
+        largest = max(counts.values()) / counts.total() if counts else 0
         best = "accuracy" if largest <= _BALANCED_SHARE else "f1_macro"
         guess.put("evaluate.best", best, f"the largest class has {largest:.0%} of the rows")
 
 
-def _kind(values: Sequence[Any], separator: str | None, label: str) -> tuple[str, str]:
+def _put_range(guess: OptionGuess, values: Sequence[Any]) -> None:
+    """Set the range of a scale: its ends are whole numbers that occur more than once, unlike those of an amount."""
+    numbers = [number for value in values if (number := as_number(value)) is not None]
+    ends = [min(numbers, default=0.0), max(numbers, default=0.0)]
+    if ends[0] < ends[1] and all(end.is_integer() and numbers.count(end) > 1 for end in ends):
+        guess.put(
+            "task.range", [int(end) for end in ends], "lowest and highest score in the data; widen it for a wider scale"
+        )
+
+
+def _kind(guess: OptionGuess, values: Sequence[Any], separator: str | None, label: str) -> tuple[str, str]:
     if any(isinstance(value, list) for value in values):
         return "multi_label", f"{label} has lists of labels"
     if separator is not None:
+        guess.doubts.append(f"--task classification: {separator!r} is part of the labels and does not separate them")
         return "multi_label", f"{label} has several labels, separated by {separator!r}"
     distinct = set(map(str, values))
     numbers = [number for value in values if (number := as_number(value)) is not None]
@@ -289,8 +524,9 @@ def _kind(values: Sequence[Any], separator: str | None, label: str) -> tuple[str
         if len(distinct) > _MOST_WHOLE_CLASSES or not all(number.is_integer() for number in numbers):
             return "regression", f"{label} has {len(distinct)} different numbers"
         if len(distinct) > 2:
-            reason = f"{len(distinct)} whole numbers in {label}; --task ordinal or regression for a scale"
-            return "classification", reason
+            scale = f"the whole numbers {min(numbers):g} to {max(numbers):g} may be a scale"
+            guess.doubts.append(f"--task ordinal, or --task regression: {scale}")
+            return "classification", f"{len(distinct)} whole numbers in {label}"
     return "classification", f"{len(distinct)} different values in {label}"
 
 
@@ -315,16 +551,3 @@ def _distinct(values: Sequence[Any]) -> list[str | int]:
     if len(wholes) == len(texts) and all(text in (str(whole), f"{whole}.0") for text, whole in wholes.items()):
         return sorted(set(wholes.values()))
     return sorted(text for text in texts if text.strip())
-
-
-def _num_missing(guess: OptionGuess, table: pa.Table) -> int:
-    """Return the number of rows with an empty text or label; questions may have no answer."""
-    if guess.kind == "qa":
-        return 0
-    is_lacking = [False] * table.num_rows
-    for key in ("text", "text_pair", "label"):
-        name = guess.values.get(f"data.columns.{key}")
-        blank_is_missing = not (guess.kind == "multi_label" and key == "label")
-        for row, value in enumerate([] if name is None else table.column(name).to_pylist()):
-            is_lacking[row] |= is_missing(value, nan_is_missing=True, blank_is_missing=blank_is_missing)
-    return sum(is_lacking)

@@ -1,10 +1,13 @@
 """`paratune config show|schema|init`."""
 
+import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from raised import raises_code
+from tiny import tiny_model
 
 from paratune.commands.config import init, schema, show
 from paratune.config.load import load_config
@@ -91,3 +94,114 @@ def test_init_reports_all_missing_files_at_once_and_writes_nothing(tmp_path: Pat
 def test_init_needs_data_or_the_template(tmp_path: Path):
     with raises_code("cli.argument_missing", option="--train"):
         init(tmp_path / "my.yaml", task="classification")
+
+
+ELSEWHERE = "none/none"
+"""A model that is not on this machine: rows are read, and not tokenized."""
+TEXTS = [f"the film number {row} was long" for row in range(60)]
+CONTEXT = "Ana lives in Faro since May."
+
+
+def _write(path: Path, rows: list[dict[str, Any]], *, header: bool = True) -> str:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [*rows[0]], delimiter="\t" if path.suffix == ".tsv" else ",")
+            if header:
+                writer.writeheader()
+            writer.writerows(rows)
+    return str(path)
+
+
+def _question(row: int, start: int = 13) -> dict[str, Any]:
+    context = f"{CONTEXT} Her number is {row % 12}."
+    answers = {"text": ["Faro"], "answer_start": [start]}
+    return {"id": str(row), "question": f"where does {row} live?", "context": context, "answers": answers}
+
+
+def _rows(**columns: Any) -> list[dict[str, Any]]:
+    return [
+        {"text": text, **{key: values[row % len(values)] for key, values in columns.items()}}
+        for row, text in enumerate(TEXTS)
+    ]
+
+
+FILES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any]]] = {
+    "classes": ("a.csv", _rows(label=["pos", "neg"]), {}, {"task.kind": "classification"}),
+    "classes, some empty": ("a.csv", _rows(label=["pos", "neg", ""]), {}, {"data.missing": "drop"}),
+    "no header": ("a.tsv", _rows(label=["1", "0"]), {}, {"data.header": False, "data.columns.label": "2"}),
+    "by number": ("a.tsv", _rows(mood=["good", "bad", "odd"]), {"label": "2"}, {"data.header": False}),
+    "ordinal": ("a.csv", _rows(label=[1, 2, 3]), {"task": "ordinal"}, {"evaluate.best": "qwk"}),
+    "scores": ("a.csv", _rows(label=[0, 2.5, 5]), {}, {"task.kind": "regression", "task.range": [0, 5]}),
+    "pairs": ("a.jsonl", _rows(text_pair=TEXTS, label=[0, 1]), {}, {"data.columns.text_pair": "text_pair"}),
+    "lists": ("a.jsonl", _rows(label=[["a"], ["b", "a"], []]), {}, {"task.kind": "multi_label"}),
+    "flags": ("a.csv", _rows(a=[0, 1], b=[1, 1, 0], c=[1, 0]), {}, {"data.columns.label": ["a", "b", "c"]}),
+    "nested": ("a.jsonl", _rows(about=[{"mood": "x"}, {"mood": "y"}]), {}, {"data.columns.label": "about.mood"}),
+    "tags": (
+        "a.jsonl",
+        [{"tokens": text.split(), "tags": ["O", "O", "B-X", "O", "O", "O"]} for text in TEXTS],
+        {},
+        {"task.labels": ["O", "B-X", "I-X"]},
+    ),
+    "spans": (
+        "a.jsonl",
+        [{"text": text, "label": [[4, 8, "ART"]] if row % 9 else None} for row, text in enumerate(TEXTS)],
+        {"task": "token_classification"},
+        {"data.missing": "drop", "task.labels": ["O", "B-ART", "I-ART"]},
+    ),
+    "questions": ("a.jsonl", [_question(row) for row in range(60)], {}, {"data.split.group_by": "context"}),
+    "odd answers": ("a.jsonl", [_question(row, 13 + (row == 7)) for row in range(60)], {}, {"data.missing": "drop"}),
+    "one context": ("a.jsonl", [_question(12 * row) for row in range(60)], {}, {"data.split.group_by": None}),
+    "choices": ("a.csv", _rows(choice1=["x"], choice2=["y"], label=[0, 1]), {}, {"task.kind": "multiple_choice"}),
+    "texts": ("a.csv", _rows(), {}, {"task.kind": "mlm"}),
+    "pairs of texts": (
+        "a.csv",
+        [{"query": text, "passage": text.upper()} for text in TEXTS],
+        {},
+        {"task.kind": "embedding", "task.group_size": 4, "batch.global": 4},
+    ),
+    "scores of pairs": (
+        "a.csv",
+        [{"s1": text, "s2": text.upper(), "score": row % 4} for row, text in enumerate(TEXTS)],
+        {"task": "embedding"},
+        {"task.loss": "cosine_similarity", "task.score_range": [0.0, 3.0]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_the_written_file_of_each_kind_loads(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]):
+    name, rows, options, expected = FILES[case]
+    source = _write(tmp_path / name, rows, header=case not in ("no header", "by number"))
+    init(tmp_path / "my.yaml", train=source, model=ELSEWHERE, json=True, **options)
+    shown = json.loads(capsys.readouterr().out)
+    assert {key: shown["config"].get(key) for key in expected} == expected
+    assert ELSEWHERE in shown["checked"]
+    assert set(shown["example"]) == {key for key in shown["config"] if key.startswith("data.columns.")}
+    loaded = load_config(tmp_path / "my.yaml", ["train.max_steps=12", "evaluate.every=never"])
+    assert (loaded.config.train.epochs, loaded.config.train.max_steps) == (None, 12)
+
+
+@pytest.mark.parametrize("labels", [None, ["", ""], [-1, -1]])
+def test_a_test_file_without_labels_is_predicted(tmp_path: Path, labels: list[Any] | None):
+    train = _write(tmp_path / "a.csv", _rows(label=[0, 1]))
+    test = _write(tmp_path / "t.csv", _rows(**({} if labels is None else {"label": labels})))
+    init(tmp_path / "my.yaml", train=train, test=test, model=ELSEWHERE)
+    data = load_config(tmp_path / "my.yaml").config.data
+    assert (data.test, data.predict, data.split.test) == (None, {"unlabelled": test}, 0.2)
+
+
+def test_a_file_to_predict_needs_the_texts(tmp_path: Path):
+    train, test = _write(tmp_path / "a.csv", _rows(label=[0, 1])), _write(tmp_path / "t.csv", [{"body": "x"}])
+    with raises_code("data.column_missing", test):
+        init(tmp_path / "my.yaml", train=train, test=test, model=ELSEWHERE)
+    assert not (tmp_path / "my.yaml").exists()
+
+
+def test_some_rows_are_tokenized_by_a_model_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tiny_model(tmp_path / "model")
+    train = _write(tmp_path / "a.csv", _rows(label=["good", "bad", "odd"]))
+    init(tmp_path / "my.yaml", train=train, model=str(tmp_path / "model"), json=True)
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "36 train, 12 validation, 12 test; 32 of each tokenized" in shown["checked"]

@@ -101,10 +101,89 @@ def test_the_metric_follows_the_largest_class(num_positive: int, best: str):
     assert guessed({"text": TEXTS, "label": labels}).values["evaluate.best"] == best
 
 
-def test_rows_without_a_value_are_dropped():
-    guess = guessed({"text": [*TEXTS[:38], "", "x"], "label": [*repeated("a", "b")[:39], ""]})
-    assert guess.values["data.missing"] == "drop"
-    assert "2" in guess.reasons["data.missing"]
+WORDS = [["Ana", "met", f"Rui {row}"] for row in range(40)]
+OTHERS = [f"another one, of the number {row}" for row in range(40)]
+SCORES = [row % 5 + 0.5 * (row % 2) for row in range(40)]
+SPANS = [[{"start": 0, "end": 4, "label": "PER"}]] * 40
+
+
+@pytest.mark.parametrize(
+    ("columns", "task", "expected"),
+    [
+        ({"tokens": WORDS, "tags": [["B-PER", "O", "I-LOC"]] * 40}, None, ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]),
+        ({"w": WORDS, "pos": [["NOUN", "VERB", "NOUN"]] * 40}, "token_classification", ["NOUN", "VERB"]),
+        ({"w": WORDS, "ner": [[0, 10, 2]] * 40}, None, ["0", "2", "10"]),
+        ({"text": TEXTS, "entities": SPANS}, None, ["O", "B-PER", "I-PER"]),
+    ],
+)
+def test_tags_of_words_and_spans_of_characters(columns: dict[str, list[Any]], task: str | None, expected: list[str]):
+    guess = guessed(columns, task)
+    assert (guess.kind, guess.values["task.labels"]) == ("token_classification", expected)
+    assert [guess.values[f"data.columns.{key}"] for key in ("text", "label")] == [*columns]
+    has_types = "O" in expected
+    assert (guess.values.get("task.scheme"), guess.values["evaluate.best"]) == (
+        (None, "f1") if has_types else ("none", "accuracy")
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "task", "expected"),
+    [
+        ({"query": TEXTS, "passage": OTHERS}, None, {}),
+        ({"anchor": TEXTS, "positive": OTHERS, "negative": TEXTS}, None, {"negative": "negative"}),
+        ({"text_a": TEXTS, "text_b": OTHERS, "label": repeated(0, 1)}, "embedding", {"loss": "contrastive"}),
+        ({"title": TEXTS, "abstract": OTHERS}, "embedding", {}),
+        ({"#1 s": TEXTS, "#2 s": OTHERS, "score": SCORES}, "embedding", {"loss": "cosine_similarity"}),
+    ],
+)
+def test_pairs_for_embeddings(columns: dict[str, list[Any]], task: str | None, expected: dict[str, str]):
+    values = guessed(columns, task).values
+    assert values["task.kind"] == "embedding"
+    assert [values[f"data.columns.{key}"] for key in ("text", "text_pair")] == [*columns][:2]
+    assert values.get("task.loss") == expected.get("loss")
+    assert values.get("data.columns.label") == ([*columns][2] if "loss" in expected else None)
+    assert values.get("data.columns.negative") == expected.get("negative")
+
+
+@pytest.mark.parametrize(
+    ("columns", "named", "expected", "doubt"),
+    [
+        ({"label": repeated(1, 2, 3)}, {}, "classification", "--task ordinal"),
+        ({"label": repeated("a;b", "b", "a")}, {}, "multi_label", "--task classification"),
+        ({"title": OTHERS, "label": repeated(0, 1)}, {}, "classification", "--text text,title"),
+        ({"label": repeated(0, 1), "mood": repeated("x", "y")}, {}, "classification", "--label mood"),
+        ({"mood": repeated("x", "y"), "length": SCORES}, {}, "classification", "--label length"),
+        ({"a": repeated(0, 1), "b": repeated(1, 1, 0), "c": repeated(1, 0)}, {}, "multi_label", "--label a"),
+        ({"a": repeated(0, 1), "b": repeated(1, 1, 0)}, {"label": "a,b"}, "multi_label", ""),
+        ({"price": SCORES}, {}, "regression", ""),
+        ({"other": OTHERS, "label": repeated(0, 1)}, {"text": "text,other"}, "classification", ""),
+    ],
+)
+def test_other_possibilities_are_named(columns: dict[str, list[Any]], named: dict[str, str], expected: str, doubt: str):
+    guess = guessed({"text": TEXTS} | columns, **named)
+    assert guess.kind == expected
+    assert any(doubt in line for line in guess.doubts) if doubt else guess.doubts == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([0, 5, 2.5, 3.1] * 10, [0, 5]),
+        (["0,0", "7,5"] * 20, None),  # a comma is no decimal point in a file with commas
+        ([1.5, 2, 9] * 13 + [9], None),  # a whole number is the end of a scale
+        ([row * 1.0 for row in range(40)], None),  # the ends of an amount occur once
+    ],
+)
+def test_a_scale_has_a_range(labels: list[Any], expected: list[int] | None):
+    guess = guessed({"text": TEXTS, "grade": labels}, "regression")
+    assert guess.values.get("task.range") == expected
+
+
+def test_parts_of_objects_are_columns():
+    guess = guessed(
+        {"review": [{"body": text, "stars": row % 2} for row, text in enumerate(TEXTS)]}, label="review.stars"
+    )
+    assert [guess.values[f"data.columns.{key}"] for key in ("text", "label")] == ["review.body", "review.stars"]
 
 
 @pytest.mark.parametrize(

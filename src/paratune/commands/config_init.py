@@ -1,0 +1,203 @@
+"""Reads the files of `paratune config init`, guesses a configuration, and checks that a run accepts it."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from paratune.base.scratch import scratch_folder
+from paratune.commands.data_figures import read_splits
+from paratune.config.feasibility import DEMO_MODEL
+from paratune.config.layers import Layer, expand_shorthands
+from paratune.config.load import LoadedConfig, check_layer
+from paratune.config.plain import yaml_lines
+from paratune.config.sections import AS_FOUND, Config, FileReading, MaxRows, named_columns
+from paratune.config.yaml_tree import read_tree
+from paratune.console import stdout_for_results
+from paratune.data.columns import Samples, TableReader, dropped_text, values_with_names
+from paratune.data.guess import OptionGuess, guess_options, with_parts
+from paratune.data.load import load_samples
+from paratune.data.questions import drop_misplaced, select_questions
+from paratune.data.read import read_table
+from paratune.errors import ConfigError, DataError, Fault, ParatuneError
+from paratune.models.locate import locate
+
+_LARGEST_BATCH, _SMALLEST_BATCH = 32, 4
+"""The batch is the largest power of two between them with which an epoch has at least 8 steps."""
+_GROUP_SIZE = 16
+"""Default of `task.group_size`, of which a batch must be a multiple."""
+_ROWS = 32
+"""Rows of each part that are tokenized for the check."""
+
+
+def read_and_guess(
+    sources: dict[str, str], columns: dict[str, str | None], task: str | None, model: str
+) -> tuple[OptionGuess, dict[str, pa.Table]]:
+    """Return the options for the data files and the model, and the tables; all that are missing are reported at once.
+
+    A file without a header is read again.
+    """
+    try:
+        tables = _read(sources, model, AS_FOUND)
+        guess = _guess(sources, tables, columns, task)
+    except DataError as error:
+        by_number = [name for name in columns.values() if name is not None]
+        is_number = bool(by_number) and all(re.fullmatch(r"[\d,]+", name) for name in by_number)
+        if error.code != "data.no_header" and not (error.code == "data.column_missing" and is_number):
+            raise
+        tables = _read(sources, model, AS_FOUND._replace(header=False))
+        guess = _guess(sources, tables, columns, task)
+        guess.put("data.header", False, "line 1 is a row; columns are named by number")
+    guess.put("model.name", model)
+    guess.put("train.epochs", 3)
+    guess.put("train.learning_rate", 5e-5 if model == DEMO_MODEL else 2e-5)
+    guess.put("train.warmup_ratio", 0.1)
+    size = _LARGEST_BATCH
+    while size > _SMALLEST_BATCH and tables["train"].num_rows < 10 * size:
+        size //= 2
+    guess.put("batch.global", size)
+    if guess.kind == "embedding" and "task.loss" not in guess.values and size < _GROUP_SIZE:
+        guess.put("task.group_size", size, "the size of a batch")
+    return guess, tables
+
+
+def _read(sources: dict[str, str], model: str, reading: FileReading) -> dict[str, pa.Table]:
+    faults: list[Fault] = []
+    tables: dict[str, pa.Table] = {}
+    for name, source in [*sources.items(), ("model", model)]:
+        try:
+            if name == "model":
+                locate(source)
+            else:
+                tables[name] = read_table(source, reading)
+        except ParatuneError as error:
+            faults.extend(error.faults)
+    if faults:
+        kind = DataError if sources.keys() - tables else ConfigError
+        raise kind(f"{len(faults)} {'problem' if len(faults) == 1 else 'problems'}", code=faults[0].code, faults=faults)
+    return tables
+
+
+def _guess(
+    sources: dict[str, str], tables: dict[str, pa.Table], columns: dict[str, str | None], task: str | None
+) -> OptionGuess:
+    """Return the guess for the tables; a test file without labels is a set to predict, and not a part of the data."""
+    labelled = dict(tables)
+    while True:
+        guess = guess_options(
+            labelled["train"],
+            sources["train"],
+            task=task,
+            columns=columns,
+            others=[table for name, table in labelled.items() if name != "train"],
+            separate_validation="validation" in labelled,
+            separate_test="test" in labelled,
+        )
+        if "test" not in labelled or _has_labels(labelled["test"], labelled["train"], guess):
+            break
+        del labelled["test"]
+    files = {f"data.{name}": sources[name] for name in labelled}
+    guess.values = {**files, **guess.values}
+    if len(labelled) < len(tables):
+        guess.put("data.predict", {"unlabelled": sources["test"]}, "the test file has no labels")
+    return guess
+
+
+def check(guess: OptionGuess, tables: Mapping[str, pa.Table], path: Path) -> str:
+    """Load the values, read all rows and tokenize some, as a run does; return what was checked.
+
+    Rows with missing values, and questions with odd answers, set `data.missing`.
+
+    Raises:
+        ParatuneError: A run would be refused.
+    """
+    config = _loaded(guess, path).config
+    parts = _load_samples(config, tables)
+    if parts is None:  # too few contexts for parts of whole contexts
+        del guess.values["data.split.group_by"]
+        config = _loaded(guess, path).config
+        parts = _load_samples(config, tables) or {}
+    dropped = dict(sum((Counter(samples.num_dropped) for _, samples in parts.values()), Counter[str]()))
+    if dropped:
+        guess.put("data.missing", "drop", dropped_text(dropped))
+    rows = ", ".join(f"{len(samples)} {name}" for name, (_, samples) in parts.items())
+    name = config.model.name
+    if not Path(locate(name)).is_dir():
+        return f"rows read: {rows}; not tokenized, because {name} is not a folder here (paratune data {path} does it)"
+    few = config.data.model_copy(update={"max_rows": MaxRows(train=_ROWS, validation=_ROWS, test=_ROWS), "predict": {}})
+    with scratch_folder() as folder, stdout_for_results():
+        data = few.model_copy(update={"cache_dir": str(folder)})
+        _, splits, limit = read_splits(config.model_copy(update={"data": data}))
+    longest = max(int(split.store.full_sample_lengths.max()) for split in splits.values())
+    return f"rows read: {rows}; {_ROWS} of each tokenized by {name}: at most {longest} of {limit} tokens"
+
+
+def _load_samples(config: Config, tables: Mapping[str, pa.Table]) -> dict[str, tuple[str, Samples]] | None:
+    """Return all rows that can be used; None where parts of whole groups are empty."""
+    data, task = config.data.model_copy(update={"missing": "drop"}), config.task
+
+    def questions(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        reader = TableReader(table, data.columns, "drop", source, group_by)
+        found = select_questions(reader, too_long=lambda texts: [False] * len(texts))
+        return drop_misplaced(found, "drop", source=source) if source == data.train else found
+
+    for source in data.predict.values():
+        TableReader(tables["test"], data.columns, "drop", source, require_labels=False)
+    try:
+        return load_samples(data, task, questions if task.kind == "qa" else None)
+    except DataError as error:
+        if error.code == "data.split_empty" and data.split is not None and data.split.group_by is not None:
+            return None
+        raise
+
+
+def _has_labels(test: pa.Table, train: pa.Table, guess: OptionGuess) -> bool:
+    """Return whether a table has labels: the columns, with values, and not only one that the training data lacks."""
+    label = named_columns(guess.values.get("data.columns.label"))
+    test, train = with_parts(test), with_parts(train)
+    if not {*label} <= {*test.column_names}:
+        return False
+    if len(label) != 1 or guess.kind in ("qa", "token_classification"):
+        return True
+    values, known = (
+        {str(value) for value in values_with_names(table, label[0]) if value not in (None, "")}
+        for table in (test, train)
+    )
+    return len(values) > 1 or bool(values & known)
+
+
+def _loaded(guess: OptionGuess, path: Path) -> LoadedConfig:
+    """Return the configuration that the file will be; it is checked as that of a run."""
+    tree = read_tree(short_text(guess.values, guess.reasons, ""), str(path))
+    assert isinstance(tree.value, dict), tree.problems
+    loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)
+    if loaded is None or problems:
+        faults = [Fault(problem.code, problem.message) for problem in problems]
+        raise ConfigError("the given options are not a valid configuration", code=problems[0].code, faults=faults)
+    return loaded
+
+
+_ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
+"""Sections in the order of the file."""
+
+
+def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
+    """Return a configuration file with these values only.
+
+    Args:
+        values: Values by dotted key, such as data.columns.text.
+        reasons: Comments by dotted key.
+        head: Comment of the first line.
+    """
+    nested: dict[str, Any] = {section: {} for section in _ORDER}
+    for dotted, value in values.items():
+        *path, last = dotted.split(".")
+        section = nested
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value
+    lines = yaml_lines({name: options for name, options in nested.items() if options}, lambda key: reasons.get(key, ""))
+    return "\n".join([f"# {head}", *(line.removesuffix("  # ") for line in lines)]) + "\n"
