@@ -18,7 +18,8 @@ from paratune.config.sections import AS_FOUND, Config, FileReading, MaxRows, nam
 from paratune.config.yaml_tree import read_tree
 from paratune.console import stdout_for_results
 from paratune.data.columns import Samples, TableReader, dropped_text, values_with_names
-from paratune.data.guess import OptionGuess, guess_options, with_parts
+from paratune.data.guess import OptionGuess, guess_options
+from paratune.data.guess_columns import with_parts
 from paratune.data.load import load_samples
 from paratune.data.questions import drop_misplaced, select_questions
 from paratune.data.read import read_table

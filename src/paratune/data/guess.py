@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -15,30 +14,25 @@ import pyarrow as pa
 from paratune.base.text import listing
 from paratune.config.metric_names import EMBEDDING_SCORES
 from paratune.config.sections import named_columns
-from paratune.data.columns import (
-    USUAL_LABELS,
-    USUAL_TEXTS,
-    at_path,
-    check_header,
-    lists_of_texts,
-    values_with_names,
-)
+from paratune.data.columns import USUAL_LABELS, check_header, values_with_names
 from paratune.data.formats import as_spans
+from paratune.data.guess_columns import (
+    ANSWERS,
+    GuessTable,
+    choice_columns,
+    is_few,
+    label_candidates,
+    pair_columns,
+    present_values,
+    tagged_columns,
+    text_lengths,
+    usual_or_longest,
+    with_parts,
+)
 from paratune.data.labels import as_number, is_missing, with_points, without_lists
 from paratune.data.tables import separator_of
-from paratune.errors import DataError, did_you_mean
+from paratune.errors import did_you_mean
 
-_ANSWERS = ("answers", "answer")
-_PAIRS = (
-    *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("query", "document")),
-    *(("question", "passage"), ("claim", "evidence"), ("text", "text_pair"), ("anchor", "positive")),
-)
-_NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))
-"""Parts of the names of two columns that are otherwise the same: sentence1 and sentence2, text_a and text_b."""
-_LISTS_OF_CHOICES = ("choices", "options", "endings")
-"""Usual names of columns, in lower case."""
-_NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
-_LETTERS = "abcdefgh"
 _FLAGS = {"0", "1", "false", "true"}
 _SEPARATORS = ("|", ";", ",")
 _MOST_WHOLE_CLASSES = 20
@@ -76,31 +70,6 @@ class OptionGuess:
             self.reasons[key] = reason
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table, and the columns that the user named."""
-
-    table: pa.Table
-    source: str
-    named: Mapping[str, str | list[str]]
-    """Columns by `text`, `text_pair` and `label`; several columns as a list."""
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.table.column_names)
-
-    def has(self) -> str:
-        """Return the columns, for messages."""
-        return listing(map(repr, self.names))
-
-    def table_error(self, problem: str, *, code: str, **facts: Any) -> DataError:
-        return DataError(f"{self.source}{problem}", code=code, source=self.source, **facts)
-
-    def present(self, name: str) -> list[Any]:
-        """Return the values of a column that are not missing."""
-        return _present(values_with_names(self.table, name))
-
-
 def guess_options(
     table: pa.Table,
     source: str,
@@ -128,13 +97,11 @@ def guess_options(
     guess, table = OptionGuess(), with_parts(table)
     has = table.column_names
     named = {key: name if name in has or "," not in name else name.split(",") for key, name in columns.items() if name}
-    data = _Table(table, source, named)
+    data = GuessTable(table, source, named)
     for key, name in [(key, name) for key, names in named.items() for name in named_columns(names)]:
         if name not in has:
-            problem = (
-                f" has no column {name} (--{key.replace('_', '-')}){did_you_mean(name, has)} (it has: {data.has()})"
-            )
-            raise data.table_error(problem, code="data.column_missing", name=name)
+            problem = f" has no column {name} (--{key.replace('_', '-')}){did_you_mean(name, has)}"
+            raise data.table_error(f"{problem} (it has: {data.has()})", code="data.column_missing", name=name)
     _put_task(guess, data, task, others)
     if guess.kind in _BEST:
         guess.put("evaluate.best", _BEST[guess.kind])
@@ -148,17 +115,6 @@ def guess_options(
     if not separate_validation and guess.kind == "qa":
         guess.put("data.split.group_by", guess.values["data.columns.text_pair"])
     return guess
-
-
-def with_parts(table: pa.Table) -> pa.Table:
-    """Return a table with the parts of objects as columns, such as `review.body`, in place of objects without gold
-    answers."""
-    while nested := [f for f in table.schema if pa.types.is_struct(f.type) and f.name.lower() not in _ANSWERS]:
-        for part in [f"{column.name}.{inner.name}" for column in nested for inner in column.type]:
-            if part not in table.column_names and (values := at_path(table, part)) is not None:
-                table = table.append_column(part, values)
-        table = table.drop_columns([column.name for column in nested])
-    return table
 
 
 def example_row(table: pa.Table, values: Mapping[str, Any]) -> dict[str, str]:
@@ -177,58 +133,38 @@ def example_row(table: pa.Table, values: Mapping[str, Any]) -> dict[str, str]:
     return {key: " | ".join(shown[name] for name in names) for key, names in columns.items()}
 
 
-def _put_task(guess: OptionGuess, data: _Table, task: str | None, others: Sequence[pa.Table]) -> None:
+def _put_task(guess: OptionGuess, data: GuessTable, task: str | None, others: Sequence[pa.Table]) -> None:
     """Set task, columns and labels: of the task that was given, or of the first one whose columns the table has."""
-    answers = next((name for name in data.names if name.lower() in _ANSWERS), None)
-    choices = _choice_columns(data)
+    answers = next((name for name in data.names if name.lower() in ANSWERS), None)
+    choices = choice_columns(data)
     # One letter is a name of other columns, too.
     has_choices = isinstance(choices, str) or any(len(name) > 1 or "question" in data.names for name in choices or ())
-    is_qa = {"question", "context"} <= {*data.names} and (data.named.get("label") in _ANSWERS or answers is not None)
-    tagged, pair = _tagged_columns(data), _pair(data, None)
+    is_qa = {"question", "context"} <= {*data.names} and (data.named.get("label") in ANSWERS or answers is not None)
+    tagged, pair = tagged_columns(data), pair_columns(data, None)
     if task == "qa" or (task is None and is_qa):
         _put_questions(guess, data, answers or "answers")
     elif task == "multiple_choice" or (task is None and has_choices):
         _put_choices(guess, data, choices, answers)
     elif task == "token_classification" or (task is None and tagged is not None):
         _put_tags(guess, data, tagged, others)
-    elif task == "embedding" or (task is None and pair is not None and not _label_candidates(data, pair)):
+    elif task == "embedding" or (task is None and pair is not None and not label_candidates(data, pair)):
         _put_embedding(guess, data, pair, is_given=task is not None)
     elif task == "mlm" or (task is None and data.names == ["text"] and "label" not in data.named):
         guess.put("task.kind", "mlm", None if task else "the file has only texts, no labels")
         _put_texts(guess, data)
     else:
         label = _label_column(guess, data, task)
-        more = []
+        more: list[Any] = []
         if isinstance(label, str):
             check_header(data.table, label, data.source)
-            tables = [with_parts(other) for other in others]
-            more = [
-                value for other in tables if label in other.column_names for value in values_with_names(other, label)
-            ]
-        _put_labels(guess, data, label, task, _present(more))
+            tables = [other for other in map(with_parts, others) if label in other.column_names]
+            more += [value for other in tables for value in values_with_names(other, label)]
+        _put_labels(guess, data, label, task, more)
         _put_texts(guess, data, label)
-        guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
+        guess.put("data.columns.label", label, _label_reason(data, label))
 
 
-def _present(values: Sequence[Any]) -> list[Any]:
-    return [value for value in values if not is_missing(value, nan_is_missing=True)]
-
-
-def _choice_columns(data: _Table) -> str | list[str] | None:
-    """Return the column with lists of choices, or the columns with a choice each; None where no names are usual."""
-    by_name = {name.lower(): name for name in data.names}
-    for usual in _LISTS_OF_CHOICES:
-        if usual in by_name and lists_of_texts(data.table, by_name[usual]) is not None:
-            return by_name[usual]
-    numbered = [name for name in data.names if _NUMBERED_CHOICE.fullmatch(name)]
-    letters = [by_name[letter] for letter in _LETTERS if letter in by_name]
-    is_row = letters == [by_name.get(letter) for letter in _LETTERS[: len(letters)]]
-    if len(numbered) > 1:
-        return numbered
-    return letters if len(letters) > 1 and is_row else None
-
-
-def _put_choices(guess: OptionGuess, data: _Table, choices: str | list[str] | None, answers: str | None) -> None:
+def _put_choices(guess: OptionGuess, data: GuessTable, choices: str | list[str] | None, answers: str | None) -> None:
     if choices is None:
         advice = "rename them to choice1, choice2, ..., or one column with lists to choices"
         problem = f" has no columns with usual names of choices (it has: {data.has()}); {advice}"
@@ -237,14 +173,14 @@ def _put_choices(guess: OptionGuess, data: _Table, choices: str | list[str] | No
     rest = [name for name in data.names if name not in ([choices] if isinstance(choices, str) else choices)]
     usual = {"text": "question"} if "question" in rest else {}
     usual |= {"label": answers} if answers in rest else {}
-    data = _Table(data.table.select(rest), data.source, {**usual, **data.named})
+    data = GuessTable(data.table.select(rest), data.source, {**usual, **data.named})
     label = _label_column(guess, data, "multiple_choice")
     _put_texts(guess, data, label)
     guess.put("data.columns.choices", choices, "usual names of choices")
-    guess.put("data.columns.label", label, None if "label" in data.named else "its name and values")
+    guess.put("data.columns.label", label, _label_reason(data, label))
 
 
-def _put_questions(guess: OptionGuess, data: _Table, answers: str) -> None:
+def _put_questions(guess: OptionGuess, data: GuessTable, answers: str) -> None:
     guess.put("task.kind", "qa", "columns of questions, contexts and answers")
     columns = {"text": "question", "text_pair": "context", "label": answers, **data.named}
     if absent := [name for name in columns.values() if name not in data.names]:
@@ -256,98 +192,50 @@ def _put_questions(guess: OptionGuess, data: _Table, answers: str) -> None:
         guess.put(f"data.columns.{key}", name)
 
 
-def _tagged_columns(data: _Table) -> tuple[str, str] | None:
-    """Return a column of words with the column of their tags, or a column of texts with its spans of characters."""
-    named, lists = [data.named.get(key) for key in ("text", "label")], dict[str, list[Any]]()
-    for name in data.names:
-        values = data.present(name)
-        if values and all(isinstance(value, list) for value in values):
-            lists[name] = values
-    for spans in [name for name, values in lists.items() if any(values) and named[1] in (None, name)]:
-        if all(as_spans(value) is not None for value in lists[spans]) and (texts := _text_lengths(data, {spans})):
-            return str(named[0] or _usual_or_longest(texts)[0]), spans
-    words = [name for name in lists if lists_of_texts(data.table, name) is not None and named[0] in (None, name)]
-    for text, tags in product(words, lists):
-        lengths = [[*map(len, lists[name])] for name in (text, tags)]
-        if text != tags and named[1] in (None, tags) and lengths[0] == lengths[1] and max(lengths[0]) > 1:
-            kinds = [len({value for row in lists[name] for value in row}) for name in (text, tags)]
-            if kinds[1] <= kinds[0]:  # there are not more tags than words
-                return text, tags
-    return None
-
-
-def _put_tags(guess: OptionGuess, data: _Table, columns: tuple[str, str] | None, others: Sequence[pa.Table]) -> None:
+def _put_tags(
+    guess: OptionGuess, data: GuessTable, columns: tuple[str, str] | None, others: Sequence[pa.Table]
+) -> None:
     if columns is None:
         advice = "a column with lists of words and one with as many tags, or texts with spans {start, end, label}; or "
         problem = f" has no words with tags (it has: {data.has()}); needed: {advice}a file in CoNLL format"
         raise data.table_error(problem, code="data.label_column_unknown")
     text, label = columns
     tables = [data.table, *(other for other in map(with_parts, others) if label in other.column_names)]
-    values = [value for table in tables for value in _present(values_with_names(table, label)) if value]
+    values = [value for table in tables for value in present_values(values_with_names(table, label)) if value]
     spans = [as_spans(value) for value in values]
-    guess.put(
-        "task.kind",
-        "token_classification",
-        f"{label} has {'spans of characters' if None not in spans else 'a tag for each word'}",
-    )
-    if None not in spans:
-        types = sorted({kind for row in spans for _, _, kind in row or ()})
-        tags = [f"{mark}-{kind}" for kind in types for mark in "BI"]
+    if None in spans:
+        found, what = {str(tag) for row in values for tag in row if tag is not None}, "a tag for each word"
     else:
-        found = {str(tag) for row in values for tag in row if tag is not None}
-        types = sorted({tag[2:] for tag in found if re.fullmatch("[BI]-.+", tag)})
-        tags = (
-            [f"{mark}-{kind}" for kind in types for mark in "BI"]
-            if {*types} and all(tag == "O" or tag[:2] in ("B-", "I-") for tag in found)
-            else []
-        )
-    if tags:
-        guess.put("task.labels", ["O", *tags])
-    else:
-        guess.put(
-            "task.labels", sorted(found, key=lambda tag: (not tag.isdecimal(), len(tag) if tag.isdecimal() else 0, tag))
-        )
+        found, what = {f"B-{kind}" for row in spans for _, _, kind in row or ()}, "spans of characters"
+    types = sorted({tag[2:] for tag in found if re.fullmatch("[BI]-.+", tag)})
+    is_iob = bool(types) and all(tag == "O" or tag[2:] in types for tag in found)
+    guess.put("task.kind", "token_classification", f"{label} has {what}")
+    numbers_first = sorted(found, key=lambda tag: (len(tag) * tag.isdecimal(), tag))
+    guess.put("task.labels", ["O", *(f"{mark}-{kind}" for kind in types for mark in "BI")] if is_iob else numbers_first)
+    if not is_iob:
         guess.put("task.scheme", "none", "the tags are not O, B-TYPE and I-TYPE")
-        if all(tag.isdecimal() for tag in found):
-            guess.doubts.append(
-                "entities: numbers have no names; write task.labels as {0: O, 1: B-PER, ...}, and scheme: iob2"
-            )
-    guess.put("evaluate.best", "f1" if tags else "accuracy")
+    if all(tag.isdecimal() for tag in found):
+        guess.doubts.append("entities: if numbers are tags, write task.labels: {0: O, 1: B-PER, ...}, scheme: iob2")
+    guess.put("evaluate.best", "f1" if is_iob else "accuracy")
     guess.put("data.columns.text", text)
     guess.put("data.columns.label", label)
-    if others_lists := [
-        name
-        for name in data.names
-        if name not in columns and _tagged_columns(_Table(data.table.select([text, name]), data.source, {}))
-    ]:
-        guess.doubts += [f"--label {name}: it has tags, too" for name in others_lists]
+    for name in [name for name in data.names if name not in columns]:
+        if tagged_columns(GuessTable(data.table.select([text, name]), data.source, {})) is not None:
+            guess.doubts.append(f"--label {name}: it has tags, too")
 
 
-def _pair(data: _Table, label: str | list[str] | None) -> tuple[str, str] | None:
-    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2."""
-    lengths = _text_lengths(data, {*named_columns(label)})
-    names = {name.lower(): name for name in lengths}
-    usual = [pair for pair in _PAIRS if {*pair} <= {*names}]
-    for (one, two), name in product(_NUMBERED_PAIRS, [] if usual else names):
-        for place in re.finditer(rf"(?<![^\W_{'a-z' * one.isdecimal()}]){one}(?![^\W_])", name):
-            other = name[: place.start()] + two + name[place.end() :]
-            usual += [(name, other)] if other in names and len(name) > 1 else []
-    pairs = [(names[first], names[second]) for first, second in usual]
-    return max(pairs, key=lambda pair: lengths[pair[0]] + lengths[pair[1]], default=None)
-
-
-def _put_embedding(guess: OptionGuess, data: _Table, pair: tuple[str, str] | None, *, is_given: bool) -> None:
+def _put_embedding(guess: OptionGuess, data: GuessTable, pair: tuple[str, str] | None, *, is_given: bool) -> None:
     """Set pairs or triplets, and the loss for their labels: 0 and 1, other numbers, or none."""
     negative = next((name for name in data.names if name.lower() in ("negative", "negatives")), None)
-    texts = [name for name in _text_lengths(data, set()) if name != negative]
-    usual = pair or (texts[0], texts[-1])
+    texts = [name for name in text_lengths(data, set()) if name != negative]
+    usual = pair or (*texts[:1], *texts[-1:]) or ("", "")
     first, second = data.named.get("text", usual[0]), data.named.get("text_pair", usual[1])
     if first == second:
         advice = "name them with --text and --text-pair"
         problem = f" has no two columns of texts for the task embedding (it has: {data.has()}); {advice}"
         raise data.table_error(problem, code="data.column_missing")
     guess.put("task.kind", "embedding", None if is_given else "pairs of texts without a label")
-    label = data.named.get("label") or next(iter(_label_candidates(data, (first, second))), None)
+    label = data.named.get("label") or next(iter(label_candidates(data, (first, second))), None)
     values = [] if label is None else data.present(str(label))
     numbers = [number for value in values if (number := as_number(value)) is not None]
     loss = "multiple_negatives_ranking"
@@ -365,8 +253,8 @@ def _put_embedding(guess: OptionGuess, data: _Table, pair: tuple[str, str] | Non
     guess.put("data.columns.text_pair", second)
 
 
-def _put_texts(guess: OptionGuess, data: _Table, label: str | list[str] | None = None) -> None:
-    pair = _pair(data, label)
+def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | None = None) -> None:
+    pair = pair_columns(data, label)
     if "text" in data.named:
         guess.put("data.columns.text", data.named["text"])
     elif "text_pair" not in data.named and pair is not None:
@@ -377,11 +265,11 @@ def _put_texts(guess: OptionGuess, data: _Table, label: str | list[str] | None =
                 "--task embedding: a vector for each text, for search, in place of a score of two texts"
             )
     else:
-        lengths = _text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
+        lengths = text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
         if not lengths:
             problem = f" has no column of texts (columns: {data.has()}); name it with --text"
             raise data.table_error(problem, code="data.not_text")
-        name, reason = _usual_or_longest(lengths)
+        name, reason = usual_or_longest(lengths)
         guess.put("data.columns.text", name, reason)
         more = [
             other
@@ -395,46 +283,11 @@ def _put_texts(guess: OptionGuess, data: _Table, label: str | list[str] | None =
         guess.put("data.columns.text_pair", data.named["text_pair"])
 
 
-def _text_lengths(data: _Table, others: set[str]) -> dict[str, float]:
-    """Return the mean characters of each column of texts but `others`; a column of numbers has no texts."""
-    lengths: dict[str, float] = {}
-    for name in data.names:
-        values = [] if name in others else data.present(name)
-        is_text = all(isinstance(value, str) for value in values)
-        if values and is_text and not all(as_number(value) is not None for value in values):
-            lengths[name] = sum(map(len, values)) / len(values)
-    return lengths
-
-
-def _usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
-    """Return the column of the text and the reason: a usual name, or the longest values."""
-    usual = next((name for usual in USUAL_TEXTS for name in lengths if name.lower() == usual), None)
-    return (
-        (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
-    )
-
-
-def _label_candidates(data: _Table, without: Sequence[str | list[str]] = ()) -> dict[str, list[str]]:
-    """Return the columns that may be the label with their values: of usual names, else of few values, else numbers."""
-    taken = {name for names in (*without, *data.named.values()) for name in named_columns(names)}
-    values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
-    usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
-    few = [name for name, texts in values.items() if 2 <= len(set(texts)) <= max(2, len(texts) // 10)]
-    numbers = [name for name, texts in values.items() if texts and _has_fractions(texts)]
-    return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *numbers])}
-
-
-def _has_fractions(texts: list[str]) -> bool:
-    """Return whether values are numbers, not all of them whole, as ids are."""
-    numbers = [as_number(text) for text in texts]
-    return None not in numbers and not all(number is not None and number.is_integer() for number in numbers)
-
-
-def _label_column(guess: OptionGuess, data: _Table, task: str | None) -> str | list[str]:
+def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str | list[str]:
     """Return the column of the label, or those with 0 and 1 for each label; the others are doubts."""
     if "label" in data.named:
         return data.named["label"]
-    found = _label_candidates(data)
+    found = label_candidates(data)
     shown = {
         name: f"--label {name}: {len(values)} different values, such as {listing(values[:3])[:40]}"
         for name, values in found.items()
@@ -447,7 +300,7 @@ def _label_column(guess: OptionGuess, data: _Table, task: str | None) -> str | l
         if len(flags) > {None: 2, "multi_label": 1}.get(task, len(flags)):  # two may be two questions
             guess.doubts.append(f"--label {flags[0]}: a single label of {listing(flags)[:60]}")
             return flags
-        few = [name for name, values in found.items() if not _has_fractions(values)]
+        few = [name for name, values in found.items() if is_few(len(values), len(data.present(name)))]
         if len(few or found) != 1:
             advice = (
                 "name it with --label, or give --task mlm (texts without labels) or --task embedding (pairs of texts)"
@@ -459,8 +312,13 @@ def _label_column(guess: OptionGuess, data: _Table, task: str | None) -> str | l
     return first
 
 
+def _label_reason(data: GuessTable, label: str | list[str]) -> str | None:
+    is_usual = isinstance(label, str) and label.lower() in USUAL_LABELS
+    return None if "label" in data.named else "a usual name" if is_usual else "its values; no other name is usual"
+
+
 def _put_labels(
-    guess: OptionGuess, data: _Table, label: str | list[str], task: str | None, more_labels: list[Any]
+    guess: OptionGuess, data: GuessTable, label: str | list[str], task: str | None, more_labels: list[Any]
 ) -> None:
     """Set the task and its labels from the values of the label column, or from the columns of labels."""
     if isinstance(label, list):
@@ -468,8 +326,7 @@ def _put_labels(
         guess.put("task.labels", label)
         return
     column = data.present(label)
-    values = with_points(without_lists(column + more_labels), separator_of(data.table))
-    values = [value for value in values if value is not None]
+    values = present_values(with_points(without_lists(column + present_values(more_labels)), separator_of(data.table)))
     if not values:
         problem = f", column {label} is empty; name the column of the label with --label"
         raise data.table_error(problem, code="data.value_missing", name=label)

@@ -1,0 +1,162 @@
+"""Finds the columns of a table that may be texts, pairs, choices, words with tags, or labels, for `config init`.
+
+Imports no torch.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+
+from paratune.base.text import listing
+from paratune.config.sections import named_columns
+from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, at_path, lists_of_texts, values_with_names
+from paratune.data.formats import as_spans
+from paratune.data.labels import as_number, is_missing
+from paratune.errors import DataError
+
+ANSWERS = ("answers", "answer")
+_PAIRS = (
+    *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("query", "document")),
+    *(("question", "passage"), ("claim", "evidence"), ("text", "text_pair"), ("anchor", "positive")),
+)
+_NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))
+"""Parts of the names of two columns that are otherwise the same: sentence1 and sentence2, text_a and text_b."""
+_LISTS_OF_CHOICES = ("choices", "options", "endings")
+"""Usual names of columns, in lower case."""
+_NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
+_LETTERS = "abcdefgh"
+
+
+@dataclass(frozen=True)
+class GuessTable:
+    """A table, and the columns that the user named."""
+
+    table: pa.Table
+    source: str
+    named: Mapping[str, str | list[str]]
+    """Columns by `text`, `text_pair` and `label`; several columns as a list."""
+    read: dict[str, list[Any]] = field(default_factory=dict)
+    """Values of columns that were read."""
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def has(self) -> str:
+        """Return the columns, for messages."""
+        return listing(map(repr, self.names))
+
+    def table_error(self, problem: str, *, code: str, **facts: Any) -> DataError:
+        return DataError(f"{self.source}{problem}", code=code, source=self.source, **facts)
+
+    def present(self, name: str) -> list[Any]:
+        """Return the values of a column that are not missing."""
+        if name not in self.read:
+            self.read[name] = present_values(values_with_names(self.table, name))
+        return self.read[name]
+
+
+def with_parts(table: pa.Table) -> pa.Table:
+    """Return a table with the parts of objects as columns, such as `review.body`, in place of objects without gold
+    answers."""
+    while nested := [f for f in table.schema if pa.types.is_struct(f.type) and f.name.lower() not in ANSWERS]:
+        for part in [f"{column.name}.{inner.name}" for column in nested for inner in column.type]:
+            if part not in table.column_names and (values := at_path(table, part)) is not None:
+                table = table.append_column(part, values)
+        table = table.drop_columns([column.name for column in nested])
+    return table
+
+
+def present_values(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if not is_missing(value, nan_is_missing=True)]
+
+
+def choice_columns(data: GuessTable) -> str | list[str] | None:
+    """Return the column with lists of choices, or the columns with a choice each; None where no names are usual."""
+    by_name = {name.lower(): name for name in data.names}
+    for usual in _LISTS_OF_CHOICES:
+        if usual in by_name and lists_of_texts(data.table, by_name[usual]) is not None:
+            return by_name[usual]
+    numbered = [name for name in data.names if _NUMBERED_CHOICE.fullmatch(name)]
+    letters = [by_name[letter] for letter in _LETTERS if letter in by_name]
+    is_row = letters == [by_name.get(letter) for letter in _LETTERS[: len(letters)]]
+    if len(numbered) > 1:
+        return numbered
+    return letters if len(letters) > 1 and is_row else None
+
+
+def tagged_columns(data: GuessTable) -> tuple[str, str] | None:
+    """Return a column of words with the column of their tags, or a column of texts with its spans of characters."""
+    named, lists = [data.named.get(key) for key in ("text", "label")], dict[str, list[Any]]()
+    for name in data.names:
+        values = data.present(name)
+        if values and all(isinstance(value, list) for value in values):
+            lists[name] = values
+    for spans in [name for name, values in lists.items() if any(values) and named[1] in (None, name)]:
+        if all(as_spans(value) is not None for value in lists[spans]) and (texts := text_lengths(data, {spans})):
+            return str(named[0] or usual_or_longest(texts)[0]), spans
+    words = [name for name in lists if lists_of_texts(data.table, name) is not None and named[0] in (None, name)]
+    for text, tags in product(words, lists):
+        lengths = [[*map(len, lists[name])] for name in (text, tags)]
+        if text != tags and named[1] in (None, tags) and lengths[0] == lengths[1] and max(lengths[0]) > 1:
+            kinds = [len({value for row in lists[name] for value in row}) for name in (text, tags)]
+            if kinds[1] <= kinds[0]:  # there are not more tags than words
+                return text, tags
+    return None
+
+
+def pair_columns(data: GuessTable, label: str | list[str] | None) -> tuple[str, str] | None:
+    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2."""
+    lengths = text_lengths(data, {*named_columns(label)})
+    names = {name.lower(): name for name in lengths}
+    usual = [pair for pair in _PAIRS if {*pair} <= {*names}]
+    for (one, two), name in product(_NUMBERED_PAIRS, [] if usual else names):
+        for place in re.finditer(rf"(?<![^\W_{'a-z' * one.isdecimal()}]){one}(?![^\W_])", name):
+            other = name[: place.start()] + two + name[place.end() :]
+            usual += [(name, other)] if other in names and len(name) > 1 else []
+    pairs = [(names[first], names[second]) for first, second in usual]
+    return max(pairs, key=lambda pair: lengths[pair[0]] + lengths[pair[1]], default=None)
+
+
+def text_lengths(data: GuessTable, others: set[str]) -> dict[str, float]:
+    """Return the mean characters of each column of texts but `others`; a column of numbers has no texts."""
+    lengths: dict[str, float] = {}
+    for name in data.names:
+        values = [] if name in others else data.present(name)
+        is_text = all(isinstance(value, str) for value in values)
+        if values and is_text and not all(as_number(value) is not None for value in values):
+            lengths[name] = sum(map(len, values)) / len(values)
+    return lengths
+
+
+def usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
+    """Return the column of the text and the reason: a usual name, or the longest values."""
+    usual = next((name for usual in USUAL_TEXTS for name in lengths if name.lower() == usual), None)
+    return (
+        (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
+    )
+
+
+def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) -> dict[str, list[str]]:
+    """Return the columns that may be the label with their values: of usual names, else of few values, else numbers."""
+    taken = {name for names in (*without, *data.named.values()) for name in named_columns(names)}
+    values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
+    usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
+    few = [name for name, texts in values.items() if is_few(len(set(texts)), len(texts))]
+    numbers = [name for name, texts in values.items() if texts and _has_fractions(texts)]
+    return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *numbers])}
+
+
+def is_few(num_values: int, num_rows: int) -> bool:
+    """Return whether a column with these different values in these rows may have classes."""
+    return 2 <= num_values <= max(2, num_rows // 10)
+
+
+def _has_fractions(texts: list[str]) -> bool:
+    """Return whether values are numbers, not all of them whole, as ids are."""
+    numbers = [as_number(text) for text in texts]
+    return None not in numbers and not all(number is not None and number.is_integer() for number in numbers)
