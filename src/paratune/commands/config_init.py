@@ -142,17 +142,20 @@ def _load_samples(config: Config, tables: Mapping[str, pa.Table]) -> dict[str, t
 
     def questions(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
         reader = TableReader(table, data.columns, "drop", source, group_by)
-        found = select_questions(reader, too_long=lambda texts: [False] * len(texts))
-        return drop_misplaced(found, "drop", source=source) if source == data.train else found
+        return select_questions(reader, too_long=lambda texts: [False] * len(texts))
 
     for source in data.predict.values():
         TableReader(tables["test"], data.columns, "drop", source, require_labels=False)
     try:
-        return load_samples(data, task, questions if task.kind == "qa" else None)
+        parts = load_samples(data, task, questions if task.kind == "qa" else None)
     except DataError as error:
         if error.code == "data.split_empty" and data.split is not None and data.split.group_by is not None:
             return None
         raise
+    if task.kind == "qa":  # training learns the positions of answers
+        source, samples = parts["train"]
+        parts["train"] = source, drop_misplaced(samples, "drop", source=source)
+    return parts
 
 
 def _has_labels(test: pa.Table, train: pa.Table, guess: OptionGuess) -> bool:

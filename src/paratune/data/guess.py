@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.metric_names import EMBEDDING_SCORES
-from paratune.config.sections import named_columns
+from paratune.config.sections import Columns, named_columns
 from paratune.data.columns import USUAL_LABELS, check_header, values_with_names
 from paratune.data.formats import as_spans
 from paratune.data.guess_columns import (
@@ -120,7 +120,8 @@ def guess_options(
 def example_row(table: pa.Table, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the first row that has all values, or the first one: the text of each option of `data.columns`."""
     table = with_parts(table)
-    columns = {key: named_columns(name) for key, name in values.items() if key.startswith("data.columns.")}
+    keys = [f"data.columns.{key}" for key in Columns.model_fields]
+    columns = {key: named_columns(values[key]) for key in keys if key in values}
     read = {name: values_with_names(table, name) for names in columns.values() for name in names}
     whole = (
         row
