@@ -102,7 +102,7 @@ SETTINGS = [
         ("'train.learning_rate' cannot be set", "="),
     ),
     Case("unknown option", ("train", "c.yaml", "--foo"), EXIT_CONFIG, ("Unknown option: --foo",)),
-    Case("option as a flag", ("train", "c.yaml", "--epochs", "3"), EXIT_CONFIG, ("--set train.epochs=3",)),
+    Case("option as a flag", ("train", "c.yaml", "--weight-decay", "3"), EXIT_CONFIG, ("--set train.weight_decay=3",)),
     Case("data as configuration", ("train", "data.csv"), EXIT_CONFIG, ("data.csv is a data file", "data.train")),
     Case("unknown command", ("trian", "c.yaml"), EXIT_CONFIG, ('Did you mean "train"?',)),
     Case("no configuration named", ("train",), EXIT_CONFIG, ("error: CONFIG is missing", "paratune train my.yaml")),

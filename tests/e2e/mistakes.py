@@ -124,8 +124,8 @@ KEYS = [
     Mistake(
         "option as a flag",
         "cli.unknown_option",
-        ("--epochs", "--set train.epochs=3"),
-        arguments=(*TRAIN, "--epochs", "3"),
+        ("--weight-decay", "--set train.weight_decay=3"),
+        arguments=(*TRAIN, "--weight-decay", "3"),
     ),
     Mistake(
         "option of Trainer as a flag",

@@ -19,6 +19,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.config.check import check
+from paratune.config.choices import INSTEAD_OF
 from paratune.config.feasibility import Ranks, Target, num_layers, reasons_against
 from paratune.config.layers import Layer, drop_superseded_settings, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
@@ -151,7 +152,8 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
     for key in above.places:
         for axis in matrix.axes:
             own = [set_key for value in axis.read for set_key in value.own.places]
-            if any(overlap(key, set_key) for set_key in (*own, *axis.varied)):
+            taken = (key, *INSTEAD_OF.get(key, ()))  # --set train.max_steps would undo an axis of train.epochs
+            if any(overlap(one, set_key) for one in taken for set_key in (*own, *axis.varied)):
                 reason = f"the axis {axis.key} sets it in each run; see --only, or the axis"
                 raise option_error("--set", key, reason, code="sweep.override", key=axis.key)
         if key in (*OURS, "run"):

@@ -382,3 +382,9 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
     )}  # fmt: skip
     assert [bool(cells_now[name].changed) for name in ("large_seed-41", "small_seed-41")] == [True, True]
     assert not cells_now["small_seed-42"].changed
+
+
+def test_the_command_line_does_not_undo_an_axis_by_the_other_form_of_its_setting(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  train.epochs: [1, 2]"))
+    with raises_code("sweep.override", "--set train.max_steps", "axis train.epochs"):
+        _cells(matrix_file, "train.max_steps=7")
