@@ -80,6 +80,9 @@ def read_rows(
         table = read_source(source, model) if isinstance(data, str | PathLike) else data
         trained = load_model(model, device, run_code=run_code, **named)
     if not isinstance(table, pa.Table):
+        if trained.task.kind == "multiple_choice":
+            message = f"{model} selects among choices, which texts do not have; name a file or a table with them"
+            raise DataError(message, code="data.column_missing", source=source)
         # Where the model reads several columns, `read` names those that a list of texts lacks.
         first = next(iter(named_columns(trained.columns.text)), "text")
         table = text_table(table, first)

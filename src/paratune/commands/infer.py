@@ -176,10 +176,11 @@ def predict(
 
 
 def _show_predictions(table: Any, trained: Any, *, as_json: bool) -> None:
-    """Print a row for each text: prediction and scores, of many classes the largest score only."""
+    """Print a row for each text: prediction, and scores where there are few classes; --json has all."""
     from paratune.reports.text import shorten
 
-    rows, names = table.to_pylist(), trained.recipe.prediction_names()
+    rows = table.to_pylist()
+    names = [name for name in trained.recipe.prediction_names() if name in table.column_names]
     if as_json:
         print_json({"predictions": rows})
         return
@@ -187,9 +188,13 @@ def _show_predictions(table: Any, trained: Any, *, as_json: bool) -> None:
     shown = {name: name for name in names if name not in scores}
     shown |= {name: name.removeprefix("score_") for name in scores} if len(scores) <= _MAX_SCORES else {}
 
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            return " ".join(map(text, value))
+        return "n/a" if value is None else format_number(value) if isinstance(value, float) else str(value)
+
     def cell(value: Any) -> str:
-        value = " ".join(map(str, value)) if isinstance(value, list) else value
-        return format_number(value) if isinstance(value, float) else shorten("n/a" if value is None else value, 40)
+        return shorten(text(value), 40)
 
     texts = [name for name in table.column_names if name not in (*names, ROW)]
     print_table(

@@ -3,9 +3,11 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from raised import raises_code
 from tiny import tiny_model
@@ -422,3 +424,26 @@ def test_texts_that_do_not_fit_are_refused(model: str, record: dict[str, Any], o
     (Path(model) / TASK_FILE).write_text(json.dumps(record))
     with raises_code(code):
         run_predict(model, device="cpu", **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "shown"),
+    [
+        (
+            {"prediction": ["a"], "score_a": [0.75], "score_b": [0.25]},
+            [],
+            ["prediction", "a", "b", "a", "0.75", "0.25"],
+        ),
+        ({"prediction": [["O", "B-PER"]]}, [], ["prediction", "O", "B-PER"]),
+        ({"embedding": [[0.5, -0.25]]}, ["prediction"], ["embedding", "0.5", "-0.25"]),  # of a single text
+        ({"prediction": [None], "scores": [[[0.5], [0.25]]]}, [], ["prediction", "scores", "n/a", "0.5", "0.25"]),
+    ],
+)
+def test_predictions_of_every_task_are_a_table(
+    columns: dict[str, list[Any]], names: list[str], shown: list[str], capsys: pytest.CaptureFixture[str]
+):
+    trained = SimpleNamespace(recipe=SimpleNamespace(prediction_names=lambda: [*names, *columns]))
+    infer._show_predictions(pa.table({"row": [0], "text": ["word"], **columns}), trained, as_json=False)
+    words = capsys.readouterr().out.replace("0000", "").replace("00", "").split()
+    words.remove("word")
+    assert words == ["text", *shown]
