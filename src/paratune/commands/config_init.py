@@ -133,7 +133,7 @@ def check(guess: OptionGuess, tables: Mapping[str, pa.Table], path: Path) -> str
         data = few.model_copy(update={"cache_dir": str(folder)})
         _, splits, limit = read_splits(config.model_copy(update={"data": data}))
     longest = max(int(split.store.full_sample_lengths.max()) for split in splits.values())
-    return f"rows read: {rows}; {_ROWS} of each tokenized by {name}: at most {longest} of {limit} tokens"
+    return f"rows read: {rows}; up to {_ROWS} of each tokenized by {name}: at most {longest} of {limit} tokens"
 
 
 def _load_samples(config: Config, tables: Mapping[str, pa.Table]) -> dict[str, tuple[str, Samples]] | None:

@@ -204,4 +204,4 @@ def test_some_rows_are_tokenized_by_a_model_of_this_machine(tmp_path: Path, caps
     train = _write(tmp_path / "a.csv", _rows(label=["good", "bad", "odd"]))
     init(tmp_path / "my.yaml", train=train, model=str(tmp_path / "model"), json=True)
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert "36 train, 12 validation, 12 test; 32 of each tokenized" in shown["checked"]
+    assert "36 train, 12 validation, 12 test; up to 32 of each tokenized" in shown["checked"]
