@@ -17,7 +17,6 @@ from paratune.console import print_json, print_result, print_table
 from paratune.errors import ConfigError
 
 config_app = App(name="config")
-_DEMO_MODEL = "demo:minilm"
 TaskKind = Literal[
     "classification", "embedding", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression",
     "token_classification",
@@ -76,7 +75,7 @@ def init(
         run_code: read data sets of Python code (code:...)
     """
     from paratune.commands.config_init import check, read_and_guess, short_text
-    from paratune.config.feasibility import DEMO_PACKAGE
+    from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
     from paratune.data.guess import example_row
     from paratune.reports.text import shorten
 
@@ -88,7 +87,7 @@ def init(
     sources = {name: source for name, source in given.items() if source is not None}
     for source in sources.values() if run_code else ():
         allow_source(source)
-    name_of_model = model or (_DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
+    name_of_model = model or (DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
     guess, tables = read_and_guess(sources, {"text": text, "text_pair": text_pair, "label": label}, task, name_of_model)
     guess.reasons |= {} if model else {"model.name": "no --model was given"}
     checked = check(guess, tables, path)
