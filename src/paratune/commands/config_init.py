@@ -131,7 +131,7 @@ def check(guess: OptionGuess, tables: Mapping[str, pa.Table], path: Path) -> str
     few = config.data.model_copy(update={"max_rows": MaxRows(train=_ROWS, validation=_ROWS, test=_ROWS), "predict": {}})
     with scratch_folder() as folder, stdout_for_results():
         data = few.model_copy(update={"cache_dir": str(folder)})
-        _, splits, limit = read_splits(config.model_copy(update={"data": data}))
+        _, splits, _, limit = read_splits(config.model_copy(update={"data": data}))
     longest = max(int(split.store.full_sample_lengths.max()) for split in splits.values())
     return f"rows read: {rows}; up to {_ROWS} of each tokenized by {name}: at most {longest} of {limit} tokens"
 

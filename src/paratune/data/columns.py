@@ -372,12 +372,12 @@ def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
 def with_paths(table: pa.Table, names: Iterable[str]) -> pa.Table:
     """Return a table in which the parts of objects among `names`, such as `review.body`, are columns."""
     for name in names:
-        if name not in table.column_names and (values := _at_path(table, name)) is not None:
+        if name not in table.column_names and (values := at_path(table, name)) is not None:
             table = table.append_column(name, values)
     return table
 
 
-def _at_path(table: pa.Table, path: str) -> pa.Array | None:
+def at_path(table: pa.Table, path: str) -> pa.Array | None:
     """Return the values of a part of objects, such as `review.body`, of lists of objects as lists; None without it."""
     name, *keys = path.split(".")
     if not keys or table.column_names.count(name) != 1:

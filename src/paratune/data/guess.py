@@ -15,7 +15,6 @@ from paratune.base.text import listing
 from paratune.config.metric_names import EMBEDDING_SCORES
 from paratune.config.sections import Columns, named_columns
 from paratune.data.columns import USUAL_LABELS, check_header, values_with_names
-from paratune.data.formats import as_spans
 from paratune.data.guess_columns import (
     ANSWERS,
     GuessTable,
@@ -29,6 +28,7 @@ from paratune.data.guess_columns import (
     usual_or_longest,
     with_parts,
 )
+from paratune.data.json_tables import as_spans
 from paratune.data.labels import as_number, is_missing, with_points, without_lists
 from paratune.data.tables import separator_of
 from paratune.errors import did_you_mean

@@ -14,7 +14,7 @@ import pyarrow as pa
 from paratune.base.text import listing
 from paratune.config.sections import named_columns
 from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, at_path, lists_of_texts, values_with_names
-from paratune.data.formats import as_spans
+from paratune.data.json_tables import as_spans
 from paratune.data.labels import as_number, is_missing
 from paratune.errors import DataError
 
