@@ -74,7 +74,8 @@ def _check_content(folder: Path, mode: Mode) -> None:
     elif state == "foreign":
         problem = "is a file; the run folder needs this name: change run.name or run.folder"
     elif mode == "resume" and state == "finished":
-        code, problem = "run.finished", "contains a finished run; there is nothing to resume: change run.name"
+        text = f"{folder} contains a finished run; there is nothing to resume: change run.name"
+        raise CheckpointError(text, code="run.finished", folder=folder)
     elif mode == "new" and state is not None:
         found = "a finished run" if state == "finished" else "an unfinished run (--resume continues it)"
         code = "run.exists"

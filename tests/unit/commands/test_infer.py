@@ -414,7 +414,7 @@ def test_typed_texts_have_a_prediction_each(
     [
         (RECORD, {}, "cli.argument_missing"),
         (RECORD, {"input": "a.csv"}, "cli.argument_missing"),
-        (RECORD, {"input": "a.csv", "output": Path("b.csv"), "text": ["a", "b"]}, "cli.conflict"),
+        (RECORD, {"input": "a.csv", "out": Path("b.csv"), "text": ["a", "b"]}, "cli.conflict"),
         (RECORD, {"text": ["a"], "text_pair": ["b"]}, "data.column_missing"),
         (PAIR, {"text": ["a"]}, "data.column_missing"),
         (PAIR, {"text": ["a", "b"], "text_pair": ["c"]}, "data.column_missing"),
