@@ -161,7 +161,7 @@ def option_error(option: str, value: object, reason: str, *, code: str, **facts:
 def require_at_least(option: str, value: int | None, least: int = 1) -> None:
     """Raise a `ConfigError` when an option has a value below `least`."""
     if value is not None and value < least:
-        raise option_error(option, value, f"at least {least} is needed", code="cli.out_of_range", least=least)
+        raise option_error(option, value, f"at least {least} is needed", code="cli.invalid_value", least=least)
 
 
 @contextmanager

@@ -123,18 +123,18 @@ KEYS = [
     ),
     Mistake(
         "option as a flag",
-        "cli.unknown_option",
+        "cli.usage",
         ("--weight-decay", "--set train.weight_decay=3"),
         arguments=(*TRAIN, "--weight-decay", "3"),
     ),
     Mistake(
         "option of Trainer as a flag",
-        "cli.unknown_option",
+        "cli.usage",
         ("--learning_rate", "--set train.learning_rate=2e-5"),
         arguments=(*TRAIN, "--learning_rate", "2e-5"),
     ),
     Mistake(
-        "--set without a value", "config.set_syntax", ("train.epochs",), arguments=(*TRAIN, "--set", "train.epochs")
+        "--set without a value", "cli.invalid_value", ("train.epochs",), arguments=(*TRAIN, "--set", "train.epochs")
     ),
 ]
 
@@ -231,7 +231,7 @@ FILES = [
         written("c.yaml", "task: {kind: classification, labels: [a, b}\n"),
     ),
     Mistake("key twice", "config.duplicate_key", ("epochs",), changed("epochs: 1", "epochs: 1, epochs: 2")),
-    Mistake("empty configuration", "config.not_mapping", ("c.yaml", "config init"), written("c.yaml", "")),
+    Mistake("empty configuration", "config.syntax", ("c.yaml", "config init"), written("c.yaml", "")),
     Mistake("data as configuration", "config.other_file", ("data.csv", "data.train"), arguments=("train", "data.csv")),
     Mistake(
         "settings of a Trainer as configuration",
@@ -249,7 +249,7 @@ FILES = [
         in_data("text,label\n" + "".join(f"a film,{row / 64}\n" for row in range(64))),
     ),
     Mistake("empty label", "data.value_missing", ("row 20", "data.missing"), in_data(rows("a film,"))),
-    Mistake("comma in a text", "data.csv", ("line 22", "3 fields"), in_data(rows("good, but long,positive"))),
+    Mistake("comma in a text", "data.unreadable", ("line 22", "3 fields"), in_data(rows("good, but long,positive"))),
     Mistake(
         "Latin-1", "data.encoding", ("line 22", "0xe9"), in_data((rows() + "caf\u00e9,positive\n").encode("latin-1"))
     ),
@@ -263,7 +263,7 @@ MODELS = [
     ),
     Mistake(
         "text longer than the model",
-        "model.max_length",
+        "data.max_length_unfit",
         ("512", "64"),
         changed("train: data.csv", "train: data.csv\n  max_length: 512"),
     ),

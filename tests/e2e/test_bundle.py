@@ -53,7 +53,7 @@ def test_pickled_weights_are_refused(cli: Cli, world: Path):
     (world / "model" / "model.safetensors").rename(world / "model" / "pytorch_model.bin")
     refused = cli("bundle", "c.yaml", "-o", "b.tar")
     assert refused.code == EXIT_CONFIG
-    check_shown(refused.stderr, "bundle.unsafe_weights", "pytorch_model.bin")
+    check_shown(refused.stderr, "bundle.unsafe", "pytorch_model.bin")
     assert "save_file" in refused.stderr
     assert not (world / "b.tar").exists()
     (world / "model" / "pytorch_model.bin").unlink()

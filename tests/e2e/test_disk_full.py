@@ -61,7 +61,7 @@ def test_a_checkpoint_that_does_not_fit(small_disk: Mount, world: Path, cli: Cli
     assert full.code == EXIT_CHECKPOINT, full.stderr
     assert "Traceback" not in full.stderr
     assert "the disk is full" in full.stderr
-    check_shown(full.stderr, "run.not_writable", "--resume")
+    check_shown(full.stderr, "output.not_writable", "--resume")
     checkpoints = checkpoint.list_checkpoints(disk / "c" / "checkpoints")
     assert checkpoints != []
     for folder in checkpoints:
@@ -103,7 +103,7 @@ def test_a_full_disk_for_the_tokens(small_disk: Mount, world: Path, cli: Cli):
     full = cli("train", "c.yaml", "--set", "data.cache_dir=small")
 
     assert full.code == EXIT_DATA, full.stderr
-    check_shown(full.stderr, "data.cache_not_writable", "small")
+    check_shown(full.stderr, "output.not_writable", "small")
     assert "data.cache_dir or $PARATUNE_CACHE" in full.stderr
     assert not (world / "runs").exists()
     assert [path for path in (disk / "tokens").iterdir() if path.is_dir()] == []

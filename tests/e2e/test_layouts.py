@@ -81,7 +81,7 @@ def test_a_model_with_custom_attention_is_bucketed_with_a_reason(world: Path, cl
 
     result = cli("train", "c.yaml", *other, "--set", "batch.layout=packed", "--set", "run.name=no")
     assert result.code == EXIT_CONFIG
-    check_shown(result.stderr, "model.layout", f"batch.layout: packed, but {reason}", "batch.layout: auto")
+    check_shown(result.stderr, "model.unsupported", f"batch.layout: packed, but {reason}", "batch.layout: auto")
     assert not (world / "runs" / "no").exists()
 
 

@@ -282,4 +282,4 @@ def test_one_process_needs_no_network_at_all(world: Path):
     grouped = train("--set", "strategy=ddp", "--set", "run.name=d")
     assert grouped.returncode == EXIT_LAUNCH
     output = " ".join(grouped.stderr.split())
-    check_shown(output, "launch.no_network", "gloo", "ip link set lo up", "strategy.kind: single")
+    check_shown(output, "launch.not_started", "gloo", "ip link set lo up", "strategy.kind: single")

@@ -57,7 +57,7 @@ def test_train_twice_evaluate_and_predict(here: Path, cli: Cli, capfd: pytest.Ca
     steps = run.events()
     assert steps["step"].to_pylist() == [1, 2, 3, 4]
     assert run.table().loc["first", "num_steps"] == 4
-    with raises_code("cli.unknown_name", "stpe"):
+    with raises_code("cli.invalid_value", "stpe"):
         run.events("stpe")
 
     result = paratune.evaluate(run, "data.csv", by=["label"])
@@ -75,7 +75,7 @@ def test_train_twice_evaluate_and_predict(here: Path, cli: Cli, capfd: pytest.Ca
         shares = run.load_model()(**inputs).logits.softmax(-1)[:, 1]
     np.testing.assert_allclose(shares.numpy(), rows["score_positive"].to_numpy()[:7], rtol=1e-4)
     assert set(run.predictions("validation").column_names) >= {"index", "label", "prediction"}
-    with raises_code("run.file_not_found", "test"):
+    with raises_code("run.damaged", "test"):
         run.predictions()
 
 
@@ -87,7 +87,7 @@ def test_an_error_has_its_code_and_changes_nothing(here: Path):
     assert _state() == before
     with raises_code("cli.conflict"):
         paratune.train("c.yaml", resume=True, overwrite=True)
-    with raises_code("cli.out_of_range"):
+    with raises_code("cli.invalid_value"):
         paratune.train("c.yaml", nproc=0)
 
 
@@ -99,10 +99,10 @@ def test_a_model_whose_code_fails_for_the_rows_has_a_code(here: Path):
     )
     NystromformerForSequenceClassification(config).save_pretrained(here / "other")
     tiny_tokenizer(here / "other")
-    with raises_code("model.forward", key="model.name", file="modeling_nystromformer.py"):
+    with raises_code("model.unsupported", key="model.name", file="modeling_nystromformer.py"):
         paratune.train("c.yaml", {**SHORT, "model.name": "other"})
     failures = [event["code"] for event in read_events(here / "runs" / "c") if event["event"] == "failure"]
-    assert failures == ["model.forward"]
+    assert failures == ["model.unsupported"]
 
 
 def test_an_interrupt_saves_a_checkpoint_to_resume_from(here: Path):

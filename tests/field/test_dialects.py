@@ -125,5 +125,5 @@ def test_an_error_of_columns_and_labels_has_no_whole_row(tmp_path: Path):
 
 def test_a_row_with_too_many_fields_is_named_with_the_separator_of_the_header(tmp_path: Path):
     (tmp_path / "a.csv").write_text("a;b\n1;2;3\n")
-    with raises_code("data.csv", "line 2", "3 fields", "';'"):
+    with raises_code("data.unreadable", "line 2", "3 fields", "';'"):
         read_table(str(tmp_path / "a.csv"))

@@ -147,7 +147,7 @@ def test_options_of_a_table_make_it_one():
 
 
 @pytest.mark.parametrize(("name", "code"), [
-    ("brat.ann", "data.brat"), ("unknown.dat", "data.format"), ("cities.train", "data.encoding"),
+    ("brat.ann", "data.format"), ("unknown.dat", "data.format"), ("cities.train", "data.encoding"),
     ("columns_of_pandas.json", "data.json"), ("splits.json", "data.json"),
 ])  # fmt: skip
 def test_other_files_are_refused_by_name(name: str, code: str):
@@ -224,7 +224,7 @@ def test_spans_of_plain_tags_and_values_that_are_no_spans(tmp_path: Path):
     assert tags_of(tmp_path, '[[0, 8, "PER"]]', task) == ["PER", "PER", "O", "O", "O", "O"]
     with pytest.raises(DataError) as error:
         tags_of(tmp_path, '["PER"]')
-    assert error.value.code == "data.not_lists"
+    assert error.value.code == "data.wrong_type"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_spans_of_plain_tags_and_values_that_are_no_spans(tmp_path: Path):
 def test_a_short_line_behind_the_sample_is_an_error(tmp_path: Path, name: str, line: str):
     text = (FOLDER / name).read_text(encoding="utf-8") + "\n"
     (tmp_path / name).write_text(text * (100_000 // len(text) + 1) + line, encoding="utf-8")
-    with raises_code("data.conll", name):
+    with raises_code("data.unreadable", name):
         read_table(str(tmp_path / name))
 
 

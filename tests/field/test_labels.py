@@ -39,7 +39,7 @@ def test_a_column_for_each_label_is_a_set_of_labels():
 
 
 def test_a_column_of_a_label_has_only_0_and_1():
-    with raises_code("data.label_flag", "row 0", "you owe me"):
+    with raises_code("data.label_unfit", "row 0", "you owe me"):
         select(reader(FOLDER / "flags.csv", text="remark", label=["rude", "remark"]), RUDE)
 
 
@@ -49,7 +49,7 @@ def test_a_column_of_a_label_has_only_0_and_1():
 def test_vectors_of_0_and_1_are_no_sets_of_labels(rows: list[list[Any]]):
     task = MultiLabelTask(kind="multi_label", labels=[0, 1, 2])
     table = pa.table({"text": ["a"] * len(rows), "y": rows})
-    with raises_code("data.one_hot"):
+    with raises_code("data.label_unfit"):
         select(TableReader(table, Columns(text="text", label="y"), "refuse", "x"), task)
 
 

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("pointer.csv", "data.git_lfs"), ("page.jsonl", "data.web_page"), ("empty.tsv", "data.empty")]
+    ("name", "code"), [("pointer.csv", "data.not_data"), ("page.jsonl", "data.not_data"), ("empty.tsv", "data.empty")]
 )
 def test_a_file_that_is_no_data_is_named_for_what_it_is(name: str, code: str):
     with raises_code(code, name):
@@ -95,5 +95,5 @@ def test_a_sheet_is_a_table_of_texts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with raises_code("data.split_unknown", "Jun", "June"):
         read_table(f"{path}#Jun")
     path.write_bytes(b"PK torn")
-    with raises_code("data.damaged", name):
+    with raises_code("data.unreadable", name):
         read_table(str(path))

@@ -73,7 +73,7 @@ def test_a_blocked_tracker_does_not_block_the_exit():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == errors.EXIT_CHECKPOINT
-    check_shown(done.stderr, "run.not_a_run", "nowhere")
+    check_shown(done.stderr, "run.not_found", "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_missing_arguments_are_shown_with_an_example(words: str, message: str, c
 @pytest.mark.parametrize(
     ("words", "code", "values"),
     [
-        ("data a.yaml --epochs 3", "cli.unknown_option", ["--epochs", "--set train.epochs=3"]),
-        ("train a.yaml --weight-decay=0 --resume", "cli.unknown_option", ["--set train.weight_decay=0"]),
+        ("data a.yaml --epochs 3", "cli.usage", ["--epochs", "--set train.epochs=3"]),
+        ("train a.yaml --weight-decay=0 --resume", "cli.usage", ["--set train.weight_decay=0"]),
         ("train a.yaml --resme", "cli.usage", ["--resme", "--resume"]),
         ("watch --epochs 3", "cli.usage", ["--epochs"]),
     ],

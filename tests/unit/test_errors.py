@@ -161,9 +161,9 @@ def test_folder_of_a_package_s_name_is_no_package(monkeypatch: pytest.MonkeyPatc
 def test_an_error_of_the_system_becomes_a_coded_one_with_its_reason(tmp_path: Path):
     place = tmp_path / "missing" / "file"
     with (
-        raises_code("run.not_writable", str(place), "No such file or directory", path=place) as raised,
+        raises_code("output.not_writable", str(place), "No such file or directory", path=place) as raised,
         os_error_as(
-            CheckpointError, f"{place} cannot be written", "choose another", code="run.not_writable", path=place
+            CheckpointError, f"{place} cannot be written", "choose another", code="output.not_writable", path=place
         ),
     ):
         place.write_text("")
@@ -172,5 +172,5 @@ def test_an_error_of_the_system_becomes_a_coded_one_with_its_reason(tmp_path: Pa
 
 
 def test_other_errors_pass_unchanged():
-    with pytest.raises(ZeroDivisionError), os_error_as(CheckpointError, "x", code="run.not_writable"):
+    with pytest.raises(ZeroDivisionError), os_error_as(CheckpointError, "x", code="output.not_writable"):
         _ = 1 / 0

@@ -55,5 +55,5 @@ def set_texts(overrides: Mapping[str, Any] | None, run_name: str | None = None) 
         except (TypeError, ValueError) as error:
             message = f"{key}: {value!r} is not plain data ({error}); allowed: text, numbers, booleans, None, paths, "
             message += "and lists and mappings of these"
-            raise ConfigError(message, code="config.set_syntax", key=str(key)) from error
+            raise ConfigError(message, code="cli.invalid_value", key=str(key)) from error
     return texts

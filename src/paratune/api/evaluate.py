@@ -154,7 +154,7 @@ def _by_value(labels: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
             raise option_error("--labels", text, "write VALUE=LABEL, such as spam=LABEL_1", code="cli.invalid_value")
         if by_value.setdefault(value, label) != label:
             reason = f"{value} already stands for {by_value[value]}; give one label for each value"
-            raise option_error("--labels", text, reason, code="cli.named_twice")
+            raise option_error("--labels", text, reason, code="cli.conflict")
     return by_value
 
 
@@ -187,7 +187,7 @@ def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *,
     if not by:
         message = f"--data is missing; for example: paratune evaluate {target} --data reviews.csv (of a finished run "
         message += "--by COLUMN is enough)"
-        raise ConfigError(message, code="cli.argument_missing", option="--data", target=target)
+        raise ConfigError(message, code="cli.required", option="--data", target=target)
     if unused := [f"--{option.replace('_', '-')}" for option, value in options.items() if value]:
         message = f"{unused[0]} has no effect without --data, which reads the saved predictions of the run; leave it "
         message += "out, or name a file with --data"
@@ -200,7 +200,7 @@ def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *,
     folder = Path(target)
     if not (folder / RUN_FILE).is_file():
         message = f"{folder} is not a run; to evaluate a model on a file, add --data FILE"
-        raise CheckpointError(message, code="run.not_a_run", target=str(folder))
+        raise CheckpointError(message, code="run.not_found", target=str(folder))
     if not (folder / SUMMARY_FILE).is_file():
         message = f"{folder} is not finished; continue it with --resume, or add --data FILE"
         raise CheckpointError(message, code="run.not_finished", target=str(folder))

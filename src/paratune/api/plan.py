@@ -160,7 +160,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
     if others:
         devices = [machine.description, others[0]]
         message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
-        raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
+        raise ConfigError(f"{message} one device, or --device", code="plan.measured", devices=devices)
     if options.network is not None and machine.constants is None and not runs:
         reason = f"it changes only times of a listed device (--device) or of --measured runs, not of {machine.name}"
         raise option_error("--network", options.network, reason, code="cli.no_effect")

@@ -67,7 +67,7 @@ def make_job(
         if limit is not None and limit < max_length:
             raise ConfigError(
                 f"--max-length {max_length} is more than the positions of {config.model.name}: {limit}",
-                code="model.max_length",
+                code="data.max_length_unfit",
                 option="--max-length",
                 value=max_length,
                 name=config.model.name,
@@ -76,7 +76,7 @@ def make_job(
         lengths, num_samples = assumed_lengths(max_length), rows
         if (assumed := _assumed_sequences(config)) is None:
             message = "--max-length: only the data has the number of windows or choices of each sample; plan with it"
-            raise ConfigError(f"{message}, without --max-length", code="plan.sequences_unknown", option="--max-length")
+            raise ConfigError(f"{message}, without --max-length", code="plan.not_traced", option="--max-length")
         sequences = assumed_lengths(assumed)
     else:
         lengths, sequences = _read_lengths(read)
@@ -275,4 +275,4 @@ def _measured_steps(run: RunRecord, machine: "Machine") -> tuple[str, list["Meas
 
 
 def _impossible(name: str, reason: str) -> ConfigError:
-    return ConfigError(f"--measured {name}: {reason}", code="plan.measured_impossible", option="--measured", value=name)
+    return ConfigError(f"--measured {name}: {reason}", code="plan.measured", option="--measured", value=name)

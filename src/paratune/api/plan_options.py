@@ -61,13 +61,13 @@ def plan_request(options: PlanOptions) -> "PlanRequest":
     if options.rows is not None and options.max_length is None:
         problems.append("--rows replaces the data and needs --max-length")
     if problems:
-        raise ConfigError("; ".join(problems), code="cli.out_of_range")
+        raise ConfigError("; ".join(problems), code="cli.invalid_value")
     precisions = [] if options.precision is None else [word.strip() for word in options.precision.split(",")]
     for name in precisions:
         if name not in PRECISIONS:
             message = f"--precision {name!r} is not a precision{did_you_mean(name, PRECISIONS)}; allowed: "
             message += f"{', '.join(PRECISIONS)}, several with commas"
-            raise ConfigError(message, code="cli.unknown_name", option="--precision")
+            raise ConfigError(message, code="cli.invalid_value", option="--precision")
     return PlanRequest(
         num_ranks=_numbers("--devices", options.devices),
         nodes=_numbers("--nodes", options.nodes),

@@ -100,7 +100,7 @@ def read_rows(
     clashing = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if clashing:
         message = f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it"
-        raise DataError(message, code="data.column_taken", source=source, columns=clashing)
+        raise DataError(message, code="data.column_twice", source=source, columns=clashing)
     warn_about_unknown_tokens(split)
     return table, trained, split
 
@@ -140,12 +140,12 @@ def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # iterating gives the names of its columns
         kind = type(texts).__name__
         message = f"a {kind} is neither a file, an Arrow table, nor a list of texts; make a table of it: "
-        raise DataError(f"{message}pyarrow.table(data)", code="data.not_text", found=kind)
+        raise DataError(f"{message}pyarrow.table(data)", code="data.wrong_type", found=kind)
     values = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
     for row, value in enumerate(values):
         is_text = isinstance(value, str) and value.encode(errors="replace") == value.encode(errors="ignore")
         if value is not None and not is_text:
             message = f"{TEXTS}: each must be a text, or None (text {row} is {plain(repr(value))[:100]}); for pairs "
             message += "and questions, give an Arrow table"
-            raise DataError(message, code="data.not_text", row=row)
+            raise DataError(message, code="data.wrong_type", row=row)
     return pa.table({column: pa.array(values, pa.string())})

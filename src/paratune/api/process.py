@@ -207,7 +207,7 @@ def _error(arguments: Sequence[str], code: int, document: Any) -> ParatuneError:
         how = f"paratune {arguments[0]} ended with " + (f"signal {-code}" if code < 0 else f"exit code {code}")
         if code == EXIT_STOPPED:
             return Stopped(f"{how}: a signal stopped it; resume it", code="stopped.signal")
-        return LaunchError(f"{how}; its messages on stderr have the reason", code="launch.process_died")
+        return LaunchError(f"{how}; its messages on stderr have the reason", code="launch.rank_lost")
     kind = {kind.exit_code: kind for kind in ParatuneError.__subclasses__()}.get(code, ParatuneError)
     faults = [Fault(fault["code"], fault["message"], fault["facts"]) for fault in printed]
     if len(faults) > 1:

@@ -73,7 +73,7 @@ def report(
             raise ConfigError(f"{option} {problem}", code="cli.no_effect", option=option)
     if price is not None and not (math.isfinite(price) and price >= 0):
         message = f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5"
-        raise ConfigError(message, code="cli.out_of_range", option="--price", value=price)
+        raise ConfigError(message, code="cli.invalid_value", option="--price", value=price)
     wanted = [kind for kind, is_wanted in (("latex", latex), ("figures", figures)) if is_wanted]
     targets = [parse_target(text) for text in dict.fromkeys(several(target))]
     where, margins = None if out is None else Path(out), read_margins(several(margin))
@@ -90,14 +90,14 @@ def _matrices(folders: Sequence[Path]) -> list[Path]:
 
     if not folders:
         message = "paratune report needs at least one run folder, such as runs/NAME"
-        raise ConfigError(message, code="cli.argument_missing")
+        raise ConfigError(message, code="cli.required")
     matrices = [folder for folder in folders if holds_sweep(folder)]
     if matrices and len(matrices) < len(folders):
         message = (
             f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
             f"{matrices[0]}/runs/*"
         )
-        raise ConfigError(message, code="compare.mixed_matrix")
+        raise ConfigError(message, code="cli.conflict")
     return matrices
 
 

@@ -89,7 +89,7 @@ class Run:
         if not rows:
             kinds = sorted({str(event["event"]) for event in events})
             message = f"{self.folder} has no event {kind!r} of rank {rank}; it has: {', '.join(kinds) or 'none'}"
-            raise ConfigError(message, code="cli.unknown_name", value=kind)
+            raise ConfigError(message, code="cli.invalid_value", value=kind)
         names = dict.fromkeys(name for row in rows for name in row if name != "event")
         return pa.table({name: [row.get(name) for row in rows] for name in names})
 
@@ -116,7 +116,7 @@ class Run:
         if not path.is_file():
             names = sorted(file.name.split(".")[1] for file in self.folder.glob(predictions_file("*")))
             message = f"{path} does not exist; the run has predictions of: {', '.join(names) or 'no split'}"
-            raise CheckpointError(message, code="run.file_not_found", path=path)
+            raise CheckpointError(message, code="run.damaged", path=path)
         return parquet.read_table(path)
 
     @process_as_before()

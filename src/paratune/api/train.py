@@ -53,7 +53,7 @@ def train(
     """
     mode = start_kind(resume=resume, overwrite=overwrite)
     if nproc < 1:
-        raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.out_of_range", option="nproc")
+        raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.invalid_value", option="nproc")
     if (size := place_from_environment().world_size) > 1:
         message = f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune "
         message += "train` with it, or leave it out"

@@ -89,7 +89,7 @@ def forward_error(error: BaseException) -> ParatuneError | None:
         f"model.name: the code of the model fails for these rows ({file}, line {line}: {type(error).__name__}: "
         f"{str(error)[:_MAX_SHOWN]}); it may need other inputs than tokens, or texts of other lengths "
         "(data.max_length, model.overrides); use another model",
-        code="model.forward",
+        code="model.unsupported",
         key="model.name",
         file=file,
         line=line,
@@ -110,7 +110,7 @@ def _explained(error: BaseException) -> ParatuneError | None:
         remedy = "free memory, or raise the limit (ulimit -v, or that of the job)"
         return OutOfMemory(f"memory ran out ({reason}); {remedy}", code="memory.out", reason=reason)
     if number in _PATHS:
-        return ConfigError(f"{reason}; {_PATHS[number]}", code="system.path", path=path)
+        return ConfigError(f"{reason}; {_PATHS[number]}", code="output.not_writable", path=path)
     if number in _LIMITS:
         return ParatuneError(f"{reason}; {_LIMITS[number]}", code="system.limit", reason=reason)
     return ParatuneError(f"{reason}; {_FILES[number]}", code="system.file", path=path) if number in _FILES else None

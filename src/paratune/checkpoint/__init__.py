@@ -259,6 +259,6 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are unchanged; "
             "--resume continues from the newest",
-            code="run.not_writable",
+            code="output.not_writable",
             folder=folder,
         ) from error

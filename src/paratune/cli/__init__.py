@@ -37,7 +37,7 @@ def usage_error(error: CycloptsError) -> str:
         setting = set_for_flag(option, error.root_input_tokens or ()) if has_set else None
         if setting is not None:
             message = f"{option} is not an option of the command line; use {setting}"
-            fault = Fault(code="cli.unknown_option", message=message)
+            fault = Fault(code="cli.usage", message=message)
     elif isinstance(error, MissingArgumentError) and name in EXAMPLES:
         assert error.argument is not None
         missing = error.argument.name
@@ -45,7 +45,7 @@ def usage_error(error: CycloptsError) -> str:
             missing = missing.removeprefix("--").upper()
         problem = f"{error}".rstrip(".") if error.keyword or error.argument.tokens else f"{missing} is missing"
         message = f"{problem}; for example: {EXAMPLES[name]} (paratune {name} --help shows all options)"
-        fault = Fault(code="cli.argument_missing", message=message)
+        fault = Fault(code="cli.required", message=message)
     return f"error: {fault.text()}"
 
 

@@ -231,7 +231,7 @@ def record_submission(submitted: Submitted) -> None:
         if left.exists() and left.stat().st_mtime < began:
             left.unlink()
     failure = f"job {submitted.job} is submitted, but {path} cannot be written"
-    failed = os_error_as(CheckpointError, failure, code="run.not_writable", job=submitted.job, path=path)
+    failed = os_error_as(CheckpointError, failure, code="output.not_writable", job=submitted.job, path=path)
     with failed, path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(submitted)) + "\n")
 

@@ -87,7 +87,7 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     """
     if not 1 <= num_nodes <= MAX_NODES:
         text = f"--nodes {num_nodes}: a toy cluster has 1 to {MAX_NODES}"
-        raise LaunchError(text, code="toy_cluster.invalid", option="--nodes", value=num_nodes)
+        raise LaunchError(text, code="toy_cluster.not_started", option="--nodes", value=num_nodes)
     programs = _programs()
     cluster = ToyCluster(folder.absolute())
     if cluster.pids():
@@ -95,7 +95,7 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
         variables = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
         remedy = f"use it with export {variables}, or stop it with paratune toy-cluster stop --folder {where}"
         text = f"a toy cluster already runs in {where}: {remedy}"
-        raise LaunchError(text, code="toy_cluster.running", where=where)
+        raise LaunchError(text, code="toy_cluster.not_started", where=where)
     _make_folder(cluster.folder)
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
     try:
@@ -239,9 +239,9 @@ def _make_folder(folder: Path) -> None:
     """Make the folder, or raise a LaunchError where Slurm or munge cannot use it."""
     if not re.fullmatch(r"[A-Za-z0-9_./+-]{1,80}", str(folder)):  # the address of a socket has at most 108
         problem = f"{plain(folder)}: slurm.conf allows letters, digits and _ . / + - in a path, and at most 80 of them"
-        raise LaunchError(f"{problem}; choose --folder", code="toy_cluster.invalid")
+        raise LaunchError(f"{problem}; choose --folder", code="toy_cluster.not_started")
     with os_error_as(
-        LaunchError, f"{plain(folder)} cannot be used", "choose --folder", code="toy_cluster.invalid", folder=folder
+        LaunchError, f"{plain(folder)} cannot be used", "choose --folder", code="toy_cluster.not_started", folder=folder
     ):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)  # munge refuses folders that others can write to

@@ -43,7 +43,7 @@ class BundleContents:
             cache = top.parents[1] / "blobs" if top.parent.name == "snapshots" else top
             if not (target.is_relative_to(top) or target.is_relative_to(cache)):
                 message = f"{path} is a link to a file outside {folder}; copy the file there, or remove the link"
-                raise DataError(message, code="bundle.link", path=path)
+                raise DataError(message, code="bundle.unsafe", path=path)
         if reason := name_problem(name):
             message = f"{path} cannot be in a bundle: {name!r} {reason}; rename it"
             raise DataError(message, code="bundle.unsafe", path=path, name=name)
@@ -131,7 +131,7 @@ def _require(needs: Collection[str], folder: Path, key: str, download: str | Non
                 names = [path.name for path in files]
                 message = f"{key}: {folder} has its weights in {', '.join(names)}, and a bundle contains no pickles. "
                 message += f"If you trust them, also save them as safetensors: {safetensors_line(files)}"
-                raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=names)
+                raise ConfigError(message, code="bundle.unsafe", key=key, value=folder, files=names)
             missing.append("model.safetensors")
     if "tokenizer" in needs and not any((folder / name).is_file() for name in TOKENIZER_FILES):
         missing.append("the files of a tokenizer")

@@ -44,7 +44,7 @@ def certify(
 
     too_few = [f"{name} {value}" for name, value in (("--nproc", nproc), ("--steps", steps)) if value < 1]
     if too_few:
-        raise ConfigError(f"{', '.join(too_few)}: at least 1 is needed", code="cli.out_of_range", options=too_few)
+        raise ConfigError(f"{', '.join(too_few)}: at least 1 is needed", code="cli.invalid_value", options=too_few)
     if place_from_environment().world_size > 1:
         message = "paratune certify starts its processes itself; leave out torchrun"
         raise LaunchError(message, code="launch.started_twice")
@@ -59,7 +59,7 @@ def certify(
     folder = certificate.folder_beside(run_path(loaded.config))
     failure, facts = f"{folder} cannot be created", {"folder": folder}
     created = [path for path in (folder, *folder.parents) if not path.exists()]
-    with os_error_as(CheckpointError, failure, "change run.folder", code="run.not_writable", **facts):
+    with os_error_as(CheckpointError, failure, "change run.folder", code="output.not_writable", **facts):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder(folder, prefix=".parts-") as scratch:

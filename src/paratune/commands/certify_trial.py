@@ -194,7 +194,7 @@ def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
     errors.sort(key=lambda error: error["kind"] == "LaunchError")
     if not errors:
         message = f"its processes ended with exit code {code}, no output"
-        return LaunchError(message, code="launch.process_died", exit_code=code)
+        return LaunchError(message, code="launch.rank_lost", exit_code=code)
     kind = {error.__name__: error for error in ParatuneError.__subclasses__()}.get(errors[0]["kind"], LaunchError)
     message = errors[0]["message"]
     return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}", code=errors[0]["code"])

@@ -248,7 +248,7 @@ def make_form(
 def _file_of_run(trained: Any, model: str) -> str:
     if trained.run is None:
         message = f"{model} is not a run, whose files are known; name a file with --data"
-        raise ConfigError(message, code="cli.option_missing", option="--data", target=model)
+        raise ConfigError(message, code="cli.required", option="--data", target=model)
     data = read_run(trained.run)["config"]["data"]
     admit_data(trained.run)
     files = data.get("validation") or data["train"]

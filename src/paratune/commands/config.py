@@ -82,7 +82,7 @@ def init(
     check_output(path, option="PATH")
     if train is None:
         message = "name the training data: paratune config init my.yaml --train reviews.csv"
-        raise ConfigError(message, code="cli.argument_missing", option="--train")
+        raise ConfigError(message, code="cli.required", option="--train")
     given = {"train": train, "validation": validation, "test": test}
     sources = {name: source for name, source in given.items() if source is not None}
     for source in sources.values() if run_code else ():

@@ -180,7 +180,7 @@ def executor_spread(
     require_at_least("--task-gib", memory_gib)
     if (site is None) == (executor == "slurm"):
         message = "--executor slurm needs --site, the file that describes the cluster; other executors have no --site"
-        raise ConfigError(message, code="cli.option_missing", option="--site")
+        raise ConfigError(message, code="cli.required", option="--site")
     if executor == "local" and memory_gib is not None:
         message = "--task-gib is the memory that a task requests on a cluster; it has no effect with --executor local"
         raise ConfigError(message, code="cli.no_effect", option="--task-gib")
@@ -193,14 +193,14 @@ def executor_spread(
         return ShardExecutor(work, tasks, partial(start_ray, memory))
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
-        raise option_error("--tasks", tasks, reason, code="cli.out_of_range")
+        raise option_error("--tasks", tasks, reason, code="cli.invalid_value")
     return ShardExecutor(work, tasks, partial(start_slurm, _slurm_options(read_site(site), memory)))
 
 
 def _slurm_options(site: Site, memory_gib: int) -> dict[str, Any]:
     if site.partition is None or site.time is None:
         message = "--site: datatrove's Slurm executor needs partition: and time: in the site file"
-        raise ConfigError(message, code="site.incomplete", option="--site", keys=("partition", "time"))
+        raise ConfigError(message, code="site.invalid_value", option="--site", keys=("partition", "time"))
     if site.container is not None:
         message = "--site: datatrove's Slurm executor starts no container; set venv: in the site file instead"
         raise ConfigError(message, code="site.invalid_value", option="--site")

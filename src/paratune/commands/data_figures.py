@@ -47,7 +47,7 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         if len(set(groups)) > MAX_GROUPS:
             message = f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure "
             message += f"can show {MAX_GROUPS}"
-            raise DataError(message, code="data.too_many_groups", key="data.figures.by")
+            raise DataError(message, code="data.too_many_values", key="data.figures.by")
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     # Ids, and labels of more than two unordered classes, are numbers that are not quantities.

@@ -107,7 +107,7 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
     if len(without):
         row = numbers[int(without[0])]
         message = f"{split.source}: row {row} has no text to explain; name other rows with --rows"
-        raise DataError(message, code="explain.row_without_text", source=split.source, row=row)
+        raise DataError(message, code="explain.rows", source=split.source, row=row)
     return replace(split, samples=replace(split.samples, rows=np.asarray(numbers, dtype=np.int64)[present]))
 
 
@@ -152,11 +152,11 @@ def feedback(
 
     require_at_least("--batch-size", batch_size)
     if not 0 < coverage < 1:
-        raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.out_of_range")
+        raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.invalid_value")
     if (input is None) == (split is None):
         message = "name the essays with one of --input FILE and --split NAME, such as --split test"
         facts: dict[str, Any] = {"option": "--input", "options": ("--input", "--split")}
-        raise ConfigError(message, code="cli.option_missing" if input is None else "cli.conflict", **facts)
+        raise ConfigError(message, code="cli.required" if input is None else "cli.conflict", **facts)
     set_up_process()
     check_folder(out, [PAGE, MARKER])
     with stdout_for_results():

@@ -61,7 +61,7 @@ def fill_masks(trained: Any, texts: Sequence[str], top_k: int) -> list[list[list
     num_words = int(config.get_text_config().vocab_size)
     if not 1 <= top_k <= num_words:
         reason = f"from 1 to {num_words}, the words in the vocabulary of the model"
-        raise option_error("--top-k", top_k, reason, code="cli.out_of_range", num_words=num_words)
+        raise option_error("--top-k", top_k, reason, code="cli.invalid_value", num_words=num_words)
     trained.model.objective = masked_lm(num_guesses=top_k)
     # Tokens of typed texts are not worth caching.
     split = trained.read("texts", pa.table({"text": list(texts)}), require_labels=False, is_cached=False)
@@ -69,7 +69,7 @@ def fill_masks(trained: Any, texts: Sequence[str], top_k: int) -> list[list[list
         row = min(set(range(len(texts))) - set(split.samples.rows.tolist()))
         message = f"text {row + 1}, {texts[row]!r}, needs {trained.tokenizer.mask_token} in place of each missing "
         message += f"word, within the first {trained.max_length} tokens, the maximum of this model"
-        raise DataError(message, code="data.no_mask", number=row + 1)
+        raise DataError(message, code="tokenizer.token_missing", number=row + 1)
     outputs = trained.apply(split, _BATCH_SIZE, lambda done, total: None).outputs
     columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)
     return [

@@ -28,7 +28,7 @@ def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool 
         for table, text in run_tables(run).items():
             if table in texts:
                 message = f"{table} comes from {sources[table]} and from {run}; name one"
-                raise ConfigError(message, code="cli.named_twice", table=table, source=sources[table])
+                raise ConfigError(message, code="cli.conflict", table=table, source=sources[table])
             texts[table], sources[table] = text, run
     errors = [
         f"{name}: {num_rows} rows, and the official test has {TABLES[name].num_rows}; for another test: --any-size"
@@ -37,7 +37,7 @@ def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool 
     ]
     if errors:
         message = "\n  ".join([f"{out} was not written: GLUE's site would reject it", *errors])
-        raise DataError(message, code="submission.incomplete")
+        raise DataError(message, code="submission.invalid")
     write_tables(out, texts)
     missing = [name for name in TABLES if name not in texts]
     if json:

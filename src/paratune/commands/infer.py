@@ -138,7 +138,7 @@ def predict(
     if (input is None and not text) or (input is not None and out is None):
         lacks = "name texts (--text), or a file (--input)" if input is None else "--out is missing"
         message = f"{lacks}; for example: {EXAMPLES['predict']} (paratune predict --help shows all options)"
-        raise ConfigError(message, code="cli.argument_missing", option="--text" if input is None else "--out")
+        raise ConfigError(message, code="cli.required", option="--text" if input is None else "--out")
     if input is not None and max(len(text), len(text_pair)) > 1:
         message = "with --input, --text and --text-pair are the names of columns: give each once"
         raise ConfigError(message, code="cli.conflict", options=("--input", "--text"))

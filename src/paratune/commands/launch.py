@@ -54,7 +54,7 @@ def launch(
 
     if site is None and not dry_run:
         message = f"--site is missing; for example: {EXAMPLES['launch']}; only --dry-run needs none"
-        raise ConfigError(message, code="cli.argument_missing", option="--site")
+        raise ConfigError(message, code="cli.required", option="--site")
     require_at_least("--nodes", nodes)
     require_at_least("--gpus-per-node", gpus_per_node, 0)
     require_at_least("--max-at-once", max_at_once)
@@ -62,7 +62,7 @@ def launch(
         check_job_id(job_id, "--after")
     if not array and (max_at_once is not None or only or retry_failed):
         message = "--max-at-once, --only and --retry-failed select runs of a matrix: add --array"
-        raise ConfigError(message, code="cli.option_missing", option="--array")
+        raise ConfigError(message, code="cli.required", option="--array")
     sized_site = with_size(PLAIN if site is None else read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as launch_lock:
         if array:

@@ -47,7 +47,7 @@ def run_jobs(
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" in tree.value:
         message = f"{path} is a matrix of runs: add --array, which submits each of them as a separate job"
-        raise ConfigError(message, code="cli.option_missing", path=path, option="--array")
+        raise ConfigError(message, code="cli.required", path=path, option="--array")
     loaded = load_config(path, overrides)
     folder = run_path(loaded.config).absolute()
     name = loaded.config.run.name or path.stem
@@ -162,7 +162,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
 def _job(name: str, site: Site, runs: tuple[ArrayRun, ...], folder: Path) -> BatchJob:
     for path in (folder, Path.cwd()):
         if reason := sbatch_path_problem(str(path)):
-            raise ConfigError(f"{reason}; change run.folder, or the working directory", code="run.name_unfit")
+            raise ConfigError(f"{reason}; change run.folder, or the working directory", code="config.invalid_value")
     return BatchJob(name, site, runs, folder=folder / SLURM_FOLDER, directory=Path.cwd())
 
 
@@ -212,7 +212,7 @@ def submit_jobs(
 
 def _write(path: Path, text: str) -> None:
     with os_error_as(
-        CheckpointError, f"{path} cannot be written", "change run.folder", code="run.not_writable", path=path
+        CheckpointError, f"{path} cannot be written", "change run.folder", code="output.not_writable", path=path
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -104,7 +104,7 @@ def command(function: Callable[..., Any], show: Callable[[Any, bool], int | None
 def require_some(names: Sequence[object], kinds: str) -> None:
     """Raise a `ConfigError` when a command line names nothing."""
     if not names:
-        raise ConfigError(f"name at least one of {kinds}", code="cli.argument_missing")
+        raise ConfigError(f"name at least one of {kinds}", code="cli.required")
 
 
 def check_output(
@@ -120,12 +120,12 @@ def check_output(
     if suffixes and path.suffix not in suffixes:
         raise option_error(option, path, f"its suffix must be one of {', '.join(suffixes)}", code="output.format")
     if path.is_dir():
-        raise option_error(option, path, "it is a folder; name a file in it", code="output.not_a_file")
+        raise option_error(option, path, "it is a folder; name a file in it", code="output.not_writable")
     if path.exists() and not overwrite:
         message = f"{path} exists; choose another {option}{'' if overwrite is None else ', or use --overwrite'}"
         raise ConfigError(message, code="output.exists", path=path)
     if not path.parent.is_dir():
-        raise option_error(option, path, f"{path.parent} is not a folder; create it first", code="output.no_folder")
+        raise option_error(option, path, f"{path.parent} is not a folder; create it first", code="output.not_writable")
     failure, facts = f"{option} {path} cannot be written", {"option": option, "value": path}
     with os_error_as(ConfigError, failure, "choose another folder", code="output.not_writable", **facts):
         # A check of permissions is not enough: root has them on a disk that is read-only or full.

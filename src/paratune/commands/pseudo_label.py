@@ -62,9 +62,9 @@ def pseudo_label(
     require_some(models, "runs or models, such as runs/NAME")
     places = Counter(str(Path(model).resolve()) for model in models)
     if repeated := [model for model, count in places.items() if count > 1]:
-        raise ConfigError(f"{repeated[0]} is named twice; name each model once", code="cli.named_twice")
+        raise ConfigError(f"{repeated[0]} is named twice; name each model once", code="cli.conflict")
     if not threshold > 0:
-        raise option_error("--threshold", threshold, "it is above 0", code="cli.out_of_range")
+        raise option_error("--threshold", threshold, "it is above 0", code="cli.invalid_value")
     require_at_least("--max-per-class", max_per_class)
     require_at_least("--limit", limit)
     set_up_process()

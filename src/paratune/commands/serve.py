@@ -38,7 +38,7 @@ def serve(
     from paratune.serving.access import ServingLimits, read_token, require_token
 
     if not 0 <= port <= 65535:
-        raise option_error("--port", port, "use 0 to 65535", code="cli.out_of_range")
+        raise option_error("--port", port, "use 0 to 65535", code="cli.invalid_value")
     require_at_least("--rate", rate)
     token = read_token(token_file)
     require_token(host, token)
@@ -59,7 +59,7 @@ def serve(
         if trained.task.kind in ("multiple_choice", "embedding"):
             why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
             message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
-            raise ConfigError(message, code="serve.task", target=run, kind=trained.task.kind)
+            raise ConfigError(message, code="task.unsupported", target=run, kind=trained.task.kind)
     service = Service(trained, ServingLimits(rate_per_s=rate))
     app = make_app(service, listens_on=host, token=token, write_line=partial(print, flush=True))
     address = f"[{host}]" if ":" in host else host

@@ -37,7 +37,7 @@ def watch(*paths: Path, once: bool = False, json: Json = False) -> None:
 
     if not paths and not DEFAULT_FOLDER.is_dir():
         message = f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them"
-        raise ConfigError(message, code="run.nothing_to_watch")
+        raise ConfigError(message, code="run.not_found")
     board = Board(paths or [DEFAULT_FOLDER])
     if json:
         print_json(asdict(board.look()), indent=1)

@@ -243,14 +243,14 @@ def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
         raise ConfigError(
             f"{target} is a model for {trained.task.kind}; quantize is for models that answer with classes, numbers, "
             "spans or tags",
-            code="quantize.task",
+            code="task.unsupported",
             target=target,
             kind=trained.task.kind,
         )
     if isinstance(trained.model.hf, OnnxModel):
         raise ConfigError(
             f"{target} is an ONNX file already; name the run or the model folder that it was made from",
-            code="quantize.is_onnx",
+            code="model.is_onnx",
             target=target,
         )
     for package in () if form == "bf16" else ("onnx", "onnxruntime"):
@@ -273,7 +273,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
     source = _source(trained, job.target)
     original = job.outputs(trained)
     failure, remedy = f"{plain(out)} could not be written", "free space there and in $TMPDIR, or choose another --out"
-    writing = os_error_as(CheckpointError, failure, remedy, code="quantize.not_writable", folder=out)
+    writing = os_error_as(CheckpointError, failure, remedy, code="output.not_writable", folder=out)
     with writing, replace_folder(out, is_new=True) as temporary:
         settings = _write_bf16(job, temporary) if job.form == "bf16" else _write_onnx(job, temporary, original)
         limit = save_tokenizer(temporary, trained.tokenizer, trained.max_length)
@@ -286,7 +286,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"{job.target} as {job.form} has outputs that are not finite on {job.check_rows.source}; use another "
                 "form",
-                code="quantize.not_finite",
+                code="quantize.export",
                 target=job.target,
                 form=job.form,
             )
@@ -356,7 +356,7 @@ def _export_differs(job: QuantizeJob, reason: str) -> ConfigError:
     return ConfigError(
         f"{job.target} ({name}): the ONNX file does not compute what the model computes: {reason}; use --to bf16, "
         "which needs no export",
-        code="quantize.export_differs",
+        code="quantize.export",
         target=job.target,
         architecture=name,
     )

@@ -41,7 +41,7 @@ def strategy_names(strategies: str) -> list[str]:
     names = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     if not names:
         message = "--strategies has no name; for example: --strategies ddp,zero3"
-        raise ConfigError(message, code="cli.argument_missing", option="--strategies")
+        raise ConfigError(message, code="cli.required", option="--strategies")
     return names
 
 
@@ -125,7 +125,7 @@ def strategy_candidate(
     problems += [problem.message for problem in findings.problems]
     if problems:
         message = f"--strategies {name}: {'; '.join(problems)}"
-        raise ConfigError(message, code="strategy.candidates", option="--strategies", name=name)
+        raise ConfigError(message, code="cli.invalid_value", option="--strategies", name=name)
     config = Config.model_validate(values)
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)

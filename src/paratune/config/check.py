@@ -67,7 +67,7 @@ def _when(found: Contradictions) -> None:
             found.add(f"{key} is required with {every}: steps", every, key, code="config.required")
         elif section.every == "steps" and section.steps and last and section.steps > last:
             message = f"{key} is {section.steps}, more than train.max_steps: {last}; it would never be due"
-            found.add(message, key, "train.max_steps", code="config.never_due")
+            found.add(message, key, "train.max_steps", code="config.no_effect")
 
 
 def _choosing(found: Contradictions) -> None:

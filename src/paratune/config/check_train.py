@@ -117,7 +117,7 @@ def _length(found: Contradictions) -> None:
     if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
         message = f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}"
         keys = ("train.warmup_steps", "train.max_steps")
-        found.add(f"{message}; the learning rate would never reach its peak", *keys, code="config.never_due")
+        found.add(f"{message}; the learning rate would never reach its peak", *keys, code="config.no_effect")
     if train.optimizer == "adafactor":
         wanted = "with train.optimizer: adafactor, which has neither; leave it out"
         found.unused(("train.betas", "train.eps"), wanted, "train.optimizer")

@@ -226,7 +226,7 @@ def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blo
         message = f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}"
         sizes = {"balance": balance, "num_blocks": num_blocks}
         keys = ("strategy.balance", "strategy.stages")
-        yield Problem(message, keys, code="strategy.balance_mismatch", facts=sizes)
+        yield Problem(message, keys, code="strategy.cannot_cut", facts=sizes)
 
 
 def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[Problem]:

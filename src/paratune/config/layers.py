@@ -236,7 +236,7 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
         content = f"has {'a list' if isinstance(tree.value, list) else repr(str(tree.value)[:40])}; write sections"
         content = "is empty; `paratune config init` writes a file with sections" if tree.value is None else content
         message = f"{name} {content} (task:, data:, ...), each with `key: value` lines"
-        layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
+        layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.syntax"))
     if _is_outside(path, folder):
         layer.places = {key: replace(place, is_outside=True) for key, place in layer.places.items()}
         for number, problem in enumerate(layer.problems):
@@ -299,7 +299,7 @@ def read_text(path: Path) -> str:
         message = f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8"
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}"
-    raise ConfigError(message, code="config.file_unreadable", path=path)
+    raise ConfigError(message, code="config.file_not_found", path=path)
 
 
 def _nearest_file(path: Path) -> str:
@@ -318,12 +318,12 @@ def _read_override(override: str) -> Layer:
     parts = key.strip().split(".")
     if not equals or not all(parts) or parts[0] == EXTENDS:
         hint = "write extends in a file" if parts[0] == EXTENDS else "allowed: section.key=value"
-        return Layer(problems=[Problem(f"{override!r} cannot be set; {hint}", place=SET, code="config.set_syntax")])
+        return Layer(problems=[Problem(f"{override!r} cannot be set; {hint}", place=SET, code="cli.invalid_value")])
     try:
         value = read_scalar(text)
     except ValueError as error:
         message = f"{key}: {text!r} is {error}; put text with special characters in quotes"
-        return Layer(problems=[Problem(message, place=SET, code="config.set_syntax")])
+        return Layer(problems=[Problem(message, place=SET, code="cli.invalid_value")])
     name = ".".join(parts)
     return layer_of(name, value, dict.fromkeys([name, *_keys_inside(value, name)], SET))
 

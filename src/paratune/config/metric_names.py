@@ -174,7 +174,7 @@ def parse_target(text: str, option: str = "--target") -> ScoreTarget:
     match = _PATTERN.fullmatch(text)
     if match is None:
         message = f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1_macro>=0.88"
-        raise ConfigError(message, code="target.syntax", option=option)
+        raise ConfigError(message, code="cli.invalid_value", option=option)
     metric, sign, value = key_of(match[1]), match[2], float(match[3])
     try:
         wanted = ">=" if direction(metric) == "max" else "<="

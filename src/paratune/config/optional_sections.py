@@ -39,7 +39,7 @@ def refuse_baseline(baseline: TfidfOptions | None, use: str) -> None:
     """
     if baseline is not None:
         message = f"baseline: {baseline.kind} has no steps, which {use}; leave it out: --set baseline=null"
-        raise ConfigError(message, code="baseline.no_steps", key="baseline", kind=baseline.kind)
+        raise ConfigError(message, code="baseline.no_model", key="baseline", kind=baseline.kind)
 
 
 DEFAULT_TEMPERATURE = 2.0

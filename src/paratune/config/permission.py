@@ -107,7 +107,7 @@ def require_allowed(name: str, key: str, options: Mapping[str, Any] | None = Non
     if not is_allowed(name, options):
         message = f"{key}: {name} is Python code that does not come with paratune, and this command does not import it "
         message += "unless you add --run-code (in Python: run_code=True)"
-        raise ConfigError(message, code="code.not_imported", key=key, value=name)
+        raise ConfigError(message, code="code.refused", key=key, value=name)
 
 
 def _absolute(name: str) -> str:

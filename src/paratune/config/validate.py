@@ -337,7 +337,7 @@ def read_section_file(
     options = {} if tree.value is None else tree.value
     if not isinstance(options, dict):
         allowed = f"{name} is a mapping of options ({', '.join(section_options(section))})"
-        problem = Problem(f"it is {describe_value(options)}; {allowed}", code="config.not_mapping")
+        problem = Problem(f"it is {describe_value(options)}; {allowed}", code="config.syntax")
         raise failure(path, [*tree.problems, problem], path.name)
     values, findings = validate_as(section, options, name)
     problems = [*tree.problems, *findings.problems]

@@ -260,7 +260,7 @@ def log_to_file(folder: Path, rank: int) -> None:
     """
     path = folder / f"log.rank{rank:04d}.txt"
     with os_error_as(
-        CheckpointError, f"{path} cannot be written", "choose another run.folder", code="run.not_writable", path=path
+        CheckpointError, f"{path} cannot be written", "choose another run.folder", code="output.not_writable", path=path
     ):
         handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

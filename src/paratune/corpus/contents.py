@@ -215,7 +215,7 @@ def draw_dropped(work: Path, *, stage: str | None, reason: str | None, num: int,
     if reason is not None and reason not in reasons:
         known = ", ".join(reasons) or "nothing was dropped"
         message = f"--reason {reason}: nothing was dropped for it{did_you_mean(reason, reasons)} ({known})"
-        raise ConfigError(message, code="cli.unknown_name", option="--reason")
+        raise ConfigError(message, code="cli.invalid_value", option="--reason")
     chosen = [found for found in chosen if found.totals["dropped"]]
     if not chosen:
         return []
@@ -246,7 +246,7 @@ def draw_dropped(work: Path, *, stage: str | None, reason: str | None, num: int,
 def _stage_by_name(stages: Mapping[str, FinishedStage], name: str) -> FinishedStage:
     if name not in stages:
         message = f"--stage {name}: no such stage is finished{did_you_mean(name, stages)} ({', '.join(stages)})"
-        raise ConfigError(message, code="cli.unknown_name", option="--stage", name=name)
+        raise ConfigError(message, code="cli.invalid_value", option="--stage", name=name)
     return stages[name]
 
 

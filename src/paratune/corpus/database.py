@@ -60,7 +60,7 @@ def connection(folder: Path) -> Iterator[Any]:
         problem = f"DuckDB: {plain(str(error).splitlines()[0])}"
         if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
             message = f"{problem}; free space in {folder}, or change work"
-            raise CheckpointError(message, code="corpus.not_writable", folder=folder) from error
+            raise CheckpointError(message, code="output.not_writable", folder=folder) from error
         message = f"{problem}; delete the folder of this table and repeat the command"
         raise CheckpointError(message, code="corpus.damaged") from error
     finally:

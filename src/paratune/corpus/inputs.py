@@ -124,7 +124,7 @@ class _Counted(io.RawIOBase):
         if self._num_bytes > self._max:
             limit = f"{self._max / 2**30:g} GiB; raise index.max_unpacked_gib to read it"
             message = f"{self._name} unpacks to more than {limit}"
-            raise DataError(message, code="corpus.archive_unsafe", name=self._name)
+            raise DataError(message, code="corpus.archive_unreadable", name=self._name)
         return num_bytes
 
 
@@ -150,7 +150,7 @@ def read_texts(path: Path, columns: Sequence[str], *, of_tables: bool = False) -
     if (kind == ".txt") == bool(columns) and not (of_tables and kind == ".txt"):
         problem = "has no columns; leave columns out" if columns else "needs columns; name those with texts"
         message = f"{path}: a {kind} file {problem}"
-        raise DataError(message, code="data.columns_unfit", path=path, kind=kind)
+        raise DataError(message, code="data.column_missing", path=path, kind=kind)
     try:
         if kind == ".txt":
             opened = gzip.open if path.suffix == ".gz" else open

@@ -135,7 +135,7 @@ def writing(failed: str = "written", **place: Path) -> AbstractContextManager[No
     """Raise CheckpointError instead of an OSError of the block, which writes to a `path` or `folder` in `work`."""
     (path,) = place.values()
     return os_error_as(
-        CheckpointError, f"{path} cannot be {failed}", "change work", code="corpus.not_writable", **place
+        CheckpointError, f"{path} cannot be {failed}", "change work", code="output.not_writable", **place
     )
 
 

@@ -201,7 +201,7 @@ def write_begun(folder: Path, record: dict[str, Any]) -> None:
     path = folder / BEGUN_FILE
     if not path.exists() and folder.exists() and any(folder.iterdir()):
         message = f"{folder} contains other files; choose another work"
-        raise CheckpointError(message, code="run.folder_taken", folder=folder)
+        raise CheckpointError(message, code="output.foreign", folder=folder)
     with writing("made", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_json(path, record)

@@ -128,7 +128,7 @@ def stored_sentences(table: Path, documents_table: Path) -> Iterator[dict[str, A
         document = documents.get(row["document_id"])
         if document is None:
             message = f"{table}: {row['document_id']} is not a document of {documents_table}"
-            raise DataError(message, code="data.damaged", table=table)
+            raise DataError(message, code="data.unreadable", table=table)
         yield row | document
 
 

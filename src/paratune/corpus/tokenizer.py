@@ -50,7 +50,7 @@ class TokenizerRecipe:
         own, minimum = (_BYTES, "256 bytes") if self.kind == "bpe" else (1, "one of its own")
         least = len(SPECIAL_TOKENS[self.kind]) + own
         if self.vocab_size < least:
-            facts: dict[str, Any] = {"code": "tokenizer.vocabulary_size", "least": least, "kind": self.kind}
+            facts: dict[str, Any] = {"code": "tokenizer.unsupported", "least": least, "kind": self.kind}
             reason = f"at least {least} for {self.kind} (special tokens and {minimum})"
             raise option_error("--vocab-size", self.vocab_size, reason, **facts)
         require_at_least("--max-length", self.max_length)
@@ -142,7 +142,7 @@ def _train_wordpiece(
     least = len(specials) + len(inner) + len(alphabet)
     if least > recipe.vocab_size:
         reason = f"these texts have {len(alphabet)} letters, which need {least} entries; use a larger vocabulary"
-        raise option_error("--vocab-size", recipe.vocab_size, reason, code="tokenizer.vocabulary_size", least=least)
+        raise option_error("--vocab-size", recipe.vocab_size, reason, code="tokenizer.unsupported", least=least)
     options |= {"special_tokens": [*specials, *inner], "initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
     tokenizer = untrained()
     tokenizer.train_from_iterator(watched, trainer=trainers.WordPieceTrainer(**options))

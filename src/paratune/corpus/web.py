@@ -276,7 +276,7 @@ def archive_client(endpoint: str, network: Network) -> Client:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(network.limit_folder) if network.limit_folder is not None else cache / "paratune" / "limits"
     failure, remedy = f"{folder} cannot be made", "name network.limit_folder"
-    with os_error_as(CheckpointError, failure, remedy, code="corpus.not_writable", folder=folder):
+    with os_error_as(CheckpointError, failure, remedy, code="output.not_writable", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
     # Without the port: arquivo.pt and arquivo.pt:443 are the same archive, and so are services on other ports.
     host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
@@ -296,11 +296,11 @@ def _read(response: http.client.HTTPResponse, file: BinaryIO, max_bytes: int) ->
     """
     expected, num_bytes = response.length, 0
     if expected is not None and expected > max_bytes:
-        raise TooLarge(f"{expected} bytes; allowed: {max_bytes}", code="corpus.answer_too_large")
+        raise TooLarge(f"{expected} bytes; allowed: {max_bytes}", code="corpus.server")
     while chunk := response.read1(CHUNK_BYTES):
         num_bytes += len(chunk)
         if num_bytes > max_bytes:
-            raise TooLarge(f"more than {max_bytes} bytes", code="corpus.answer_too_large")
+            raise TooLarge(f"more than {max_bytes} bytes", code="corpus.server")
         file.write(chunk)
     if expected is not None and num_bytes < expected:
         raise ConnectionError(f"truncated after {num_bytes} of {expected} bytes")

@@ -195,16 +195,16 @@ class TableReader:
         if not any(is_text(column.type) for is_text in _TEXT_TYPES):
             example = next((value for value in values if value is not None), None)
             content = f"contains {column.type}, such as {str(example)[:40]}, not text"
-            raise self._wrong_column(name, option, content, code="data.not_text", kind=column.type)
+            raise self._wrong_column(name, option, content, code="data.wrong_type", kind=column.type)
         if place := (self.table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
             content, row = "contains an object or a list, not text", f"{place.decode()}: "
-            raise self._wrong_column(name, option, content, code="data.not_text", row=row)
+            raise self._wrong_column(name, option, content, code="data.wrong_type", row=row)
         texts = [None if value is None or not value.strip() else value for value in values]
         present = [text for text in texts if text is not None]
         if refuse_numbers and present and all(as_number(text) is not None for text in present):
             has = f"(columns: {listing(map(repr, self.table.column_names))})"
             content = f"contains only numbers, such as {present[0][:40]!r}, not text {has}"
-            raise self._wrong_column(name, option, content, code="data.not_text")
+            raise self._wrong_column(name, option, content, code="data.wrong_type")
         return texts
 
     def _wrong_column(self, name: str, key: str, content: str, *, code: str, row: str = "", **facts: Any) -> DataError:
@@ -216,7 +216,7 @@ class TableReader:
         lists = lists_of_texts(self.table, name)
         if lists is None:
             content = f"contains {self.table.column(name).type}; {advice}"
-            raise self._wrong_column(name, f"data.columns.{key}", content, code="data.not_lists")
+            raise self._wrong_column(name, f"data.columns.{key}", content, code="data.wrong_type")
         return lists
 
     def labels(self, values: Iterable[object] = ()) -> list[Any] | None:
@@ -238,7 +238,7 @@ class TableReader:
                 if flag not in (None, "0", "1", "false", "true"):
                     content = f"contains {str(value)[:40]!r}; a column for one label has 0 and 1"
                     place = f"row {row}: "
-                    raise self._wrong_column(name, "data.columns.label", content, code="data.label_flag", row=place)
+                    raise self._wrong_column(name, "data.columns.label", content, code="data.label_unfit", row=place)
                 if flag is None:
                     rows[row] = None
                 elif flag in ("1", "true") and rows[row] is not None:
@@ -321,7 +321,7 @@ def usable_rows(
     usable = [index for index, problem in enumerate(problems) if problem is None]
     if not usable:
         message = f"{source}: no row is left; {rule}: {described}"
-        raise DataError(message, code="data.no_rows_left", source=source)
+        raise DataError(message, code="data.empty", source=source)
     return usable, {problem: len(of_problem) for problem, of_problem in by_problem.items()}
 
 

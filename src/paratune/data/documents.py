@@ -66,13 +66,13 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
             f"task.kind: mlm needs a mask token, and the vocabulary of {name} ({kind}) has none; use a model that has "
             "one (BERT, RoBERTa, DeBERTa, ModernBERT, ...), or set model.tokenizer"
         )
-        raise ConfigError(message, code="tokenizer.no_mask_token", key="task.kind", tokenizer=name)
+        raise ConfigError(message, code="tokenizer.token_missing", key="task.kind", tokenizer=name)
     if whole_words and not tokenizer.is_fast:
         message = (
             f"task.whole_words: true needs a fast tokenizer, which returns where words begin; {kind} of {name} is "
             "slow; set model.tokenizer to a folder with a tokenizer.json, or task.whole_words: false"
         )
-        raise ConfigError(message, code="tokenizer.slow", key="task.whole_words", tokenizer=name)
+        raise ConfigError(message, code="tokenizer.unsupported", key="task.whole_words", tokenizer=name)
     if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
         message = (
             "task.whole_words: true needs a tokenizer that first splits a text into words; for "

@@ -97,7 +97,7 @@ def without_duplicates(train: Samples, others: Iterable[Samples]) -> Samples:
     first = {key: index for index, key in reversed([*enumerate(keys)]) if key[0] not in seen}
     if not first:
         message = "data.drop_duplicates: no row of data.train is left; all texts are in the validation or test set"
-        raise DataError(message, code="data.no_rows_left", key="data.drop_duplicates")
+        raise DataError(message, code="data.empty", key="data.drop_duplicates")
     num_dropped = {**train.num_dropped, DUPLICATE: len(train) - len(first)}
     return train.take(np.asarray(sorted(first.values())), num_dropped={k: v for k, v in num_dropped.items() if v})
 

@@ -52,7 +52,7 @@ def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
                     f"{len(fields)} columns, and earlier lines have {width}; write one word and its tag per line, and "
                     "an empty line between two sentences"
                 )
-                raise line_error(source, number, problem, code="data.conll")
+                raise line_error(source, number, problem, code="data.unreadable")
             words.append(fields)
         if words:
             sentences.append(words)
@@ -97,7 +97,7 @@ def _refuse_numbers_of_words(sentences: list[list[list[str]]], source: str) -> N
         f"({', '.join(fields[0] for fields in sentences[0][:3])}, ...); name a file of Universal Dependencies "
         "*.conllu, else write a file without this column, as cut -f 2- FILE does for tabs"
     )
-    raise DataError(message, code="data.conll_numbers", source=source, column=1)
+    raise DataError(message, code="data.unreadable", source=source, column=1)
 
 
 def parse_conllu(text: str, source: str, reading: FileReading) -> pa.Table:
@@ -118,7 +118,7 @@ def _numbered(text: str, source: str, places: dict[str, int], least: int, most: 
             fields = _fields(line)
             if not line.startswith("#") and not least <= len(fields) <= most:
                 problem = f"{len(fields)} columns; a word has {least} here; name a file with other columns *.conll"
-                raise line_error(source, number, problem, code="data.conll")
+                raise line_error(source, number, problem, code="data.unreadable")
             if not line.startswith("#") and not _RANGE_OR_EMPTY.fullmatch(fields[0]):
                 words.append(fields)
         for name, at in places.items() if words else ():
@@ -172,7 +172,7 @@ def _refuse_brat(text: str, source: str, reading: FileReading) -> pa.Table:
         f"{source} has annotations of BRAT, whose texts are in other files, which paratune does not read; write JSON "
         'lines with both: {"text": "Ana left", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
     )
-    raise DataError(message, code="data.brat", source=source)
+    raise DataError(message, code="data.format", source=source)
 
 
 def _all(rows: list[list[str]], width: int, patterns: dict[int, str]) -> bool:

@@ -269,7 +269,7 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
         lengths = text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
         if not lengths:
             problem = f" has no column of texts (columns: {data.has()}); name it with --text"
-            raise data.table_error(problem, code="data.not_text")
+            raise data.table_error(problem, code="data.wrong_type")
         name, reason = usual_or_longest(lengths)
         guess.put("data.columns.text", name, reason)
         more = [
@@ -348,7 +348,7 @@ def _put_labels(
         raise data.table_error(f"{found}; {advice}", code="data.one_class")
     if len(labels) > max(_MOST_WHOLE_CLASSES, num_rows // 2):
         advice = f"too many for the task {kind}; name another column with --label, or give --task regression"
-        raise data.table_error(f"{found}: {advice}", code="data.too_many_labels", num_labels=len(labels))
+        raise data.table_error(f"{found}: {advice}", code="data.too_many_values", num_labels=len(labels))
     is_unordered = kind == "ordinal" and any(isinstance(name, str) for name in labels)
     guess.put("task.labels", labels, "in alphabetical order; write the lowest first" if is_unordered else None)
     if kind == "multi_label" and separator not in (None, "|"):

@@ -54,7 +54,7 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     elif whole is not None and _is_of_columns(whole):
         advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
         message = f"{source} is one object, whose values are no columns of a row ({listing(whole)}); {advice}"
-        raise DataError(message, code="data.json", source=source)
+        raise DataError(message, code="data.unreadable", source=source)
     else:
         objects = _lines(text, source)
     first = [*islice(objects, 100)]
@@ -68,13 +68,13 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     for place, value in chain(first, objects):
         if not isinstance(value, dict):
             message = f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
-            raise DataError(message, code="data.json", source=source)
+            raise DataError(message, code="data.unreadable", source=source)
         if convert is not None:
             try:
                 value = convert(value)
             except (AttributeError, LookupError, TypeError) as error:
                 message = f"{source}, {place}: it is not a row of {name}, as other rows are ({error!r:.60})"
-                raise DataError(message, code="data.json", source=source) from error
+                raise DataError(message, code="data.unreadable", source=source) from error
         for key, item in value.items():
             column = columns.setdefault(key, [])
             if isinstance(item, dict | list):
@@ -179,7 +179,7 @@ def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -
     if is_object:
         wanted = " or ".join(expected.__name__ for expected in (kind if isinstance(kind, tuple) else (kind,)))
         message = f"{where}.{key} {f'is {shown}' if key in value else 'is absent'}; expected {wanted}"
-    raise DataError(message, code="data.squad_layout", where=where, key=key)
+    raise DataError(message, code="data.unreadable", where=where, key=key)
 
 
 def _whole_object(text: str, source: str) -> dict[str, Any] | None:
@@ -191,14 +191,14 @@ def _whole_object(text: str, source: str) -> dict[str, Any] | None:
     except RepeatedKeyError as error:
         if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # one object per line: `_lines` reports the line
             return None
-        raise DataError(f"{source}: {error}", code="data.json", source=source) from error
+        raise DataError(f"{source}: {error}", code="data.unreadable", source=source) from error
     except (RecursionError, ValueError) as error:
         if not isinstance(error, json.JSONDecodeError):
             return None
         # "Extra data" follows a complete object: the text has one object per line.
         if error.msg != "Extra data" and '"paragraphs"' in text:
             problem = f"not JSON ({error}); it looks like SQuAD's layout, but is damaged or incomplete"
-            raise line_error(source, error.lineno, problem, code="data.json") from error
+            raise line_error(source, error.lineno, problem, code="data.unreadable") from error
         return None
     return value if isinstance(value, dict) else None
 
@@ -214,9 +214,9 @@ def _load_json(text: str, where: str, source: str, advice: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=unique_keys)
     except RepeatedKeyError as error:
-        raise DataError(f"{where}: {error}", code="data.json", source=source) from error
+        raise DataError(f"{where}: {error}", code="data.unreadable", source=source) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not JSON ({error}){advice}", code="data.json", source=source) from error
+        raise DataError(f"{where}: not JSON ({error}){advice}", code="data.unreadable", source=source) from error
 
 
 def column_of(values: list[Any], where: str) -> pa.Array:

@@ -117,7 +117,7 @@ def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask,
     if is_vector and (lengths == {len(class_names(task))} or any(len({*map(str, row)}) < len(row) for row in values)):
         advice = "write the names of the labels, or a column for each label (data.columns.label: [a, b])"
         problem = f"values are vectors of 0 and 1, such as {str(values[0])[:40]}"
-        raise _wrong_values(where, problem, range(len(values)), rows, advice, code="data.one_hot")
+        raise _wrong_values(where, problem, range(len(values)), rows, advice, code="data.label_unfit")
     sets = [_members(value, task.separator) for value in values]
     flat = [label for members in sets for label in members]
     of_row = np.repeat(np.arange(len(sets)), [len(members) for members in sets])

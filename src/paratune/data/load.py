@@ -226,7 +226,7 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
                 raise DataError(message, code="data.split_conflict", part=part)
             parts[part] = (source, rows)
     if not parts:
-        raise DataError("data names no file: give data.train, data.validation or data.test", code="data.no_file")
+        raise DataError("data names no file: give data.train, data.validation or data.test", code="config.required")
     if data.drop_duplicates:
         source, train = parts["train"]
         held_out = [samples for part, (_, samples) in parts.items() if part != "train"]

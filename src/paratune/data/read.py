@@ -137,7 +137,7 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
         raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         problem = f" is damaged or not gzip: {error}; download or compress it again"
-        raise source_error(path, problem, code="data.damaged") from error
+        raise source_error(path, problem, code="data.unreadable") from error
     except OSError as error:
         raise source_error(path, f" cannot be read: {error.strerror or error}", code="data.unreadable") from error
     if not raw:
@@ -145,10 +145,10 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
     start = raw[:200].lstrip().lower()
     if start.startswith(b"version https://git-lfs.github.com"):
         problem = " is a pointer of Git LFS, not the data itself; run git lfs pull in its repository"
-        raise source_error(path, problem, code="data.git_lfs")
+        raise source_error(path, problem, code="data.not_data")
     if re.match(rb"<(!doctype html|html|head)\b", start):
         problem = " is a web page (HTML): the error of a download, or the page around a file; download the file itself"
-        raise source_error(path, problem, code="data.web_page")
+        raise source_error(path, problem, code="data.not_data")
     if kind == PARQUET:
         return parse_parquet(raw, str(path))
     if kind in SPREADSHEETS:
@@ -186,7 +186,7 @@ def _explained(source: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise source_error(source, f" is damaged or not Parquet: {error}", code="data.damaged") from error
+        raise source_error(source, f" is damaged or not Parquet: {error}", code="data.unreadable") from error
 
 
 def parse_parquet(raw: bytes, source: str) -> pa.Table:
@@ -205,7 +205,7 @@ def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: File
         names = list(book.sheet_names)
         rows = book.get_sheet_by_name(sheet or names[0]).to_python() if sheet in (None, *names) else None
     except Exception as error:  # python-calamine raises many kinds for a damaged file
-        raise source_error(source, f" cannot be read as a spreadsheet: {error}", code="data.damaged") from error
+        raise source_error(source, f" cannot be read as a spreadsheet: {error}", code="data.unreadable") from error
     if rows is None:
         problem = f" has no sheet {sheet}{did_you_mean(str(sheet), names)} (has: {listing(names)})"
         raise source_error(source, problem, code="data.split_unknown", split=sheet)
@@ -360,7 +360,7 @@ def _arguments(query: str, source: str) -> dict[str, str]:
     arguments = dict(pairs)
     if len(arguments) != len(pairs) or bool(arguments) != bool(query):
         problem = f": what follows ? is {query}; write key=value&key=value, each key once"
-        raise source_error(source, problem, code="data.own_arguments", value=query)
+        raise source_error(source, problem, code="data.own_rows", value=query)
     return arguments
 
 

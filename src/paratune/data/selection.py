@@ -90,7 +90,7 @@ def _words_and_span_tags(
     for row, value in enumerate(reader.table.column(label).to_pylist()):
         if (spans := as_spans(value or [])) is None:
             message = f"{reader.source}, row {row}, column {label} is {str(value)[:60]}, not spans of characters"
-            raise DataError(f"{message}; {_WORDS_NEEDED}", code="data.not_lists", source=reader.source, row=row)
+            raise DataError(f"{message}; {_WORDS_NEEDED}", code="data.wrong_type", source=reader.source, row=row)
         tags.append([] if value is None else ["O"] * len(places[row]))
         for start, end, kind in sorted(spans):
             piece = texts[row][max(start, 0) : end]
@@ -209,14 +209,14 @@ def _label_places(
             f"task.label_format: {form}), such as {str(values[first])[:40]!r} with {len(all_choices[first])} "
             f"choices: {first_rows(rows)}; correct them, or set task.label_format ({listing(_FORMATS)})"
         )
-        raise DataError(message, code="data.choice_label", value=values[first], format=form, rows=rows[:5])
+        raise DataError(message, code="data.label_unfit", value=values[first], format=form, rows=rows[:5])
     form, right = next(iter(fitting.items()))
     if others := [other for other, places in fitting.items() if places != right]:
         message = (
             f"{where}: the labels, such as {str(values[0])[:40]!r}, can be read in several ways "
             f"({listing([form, *others])}); set task.label_format to the right one"
         )
-        raise DataError(message, code="data.choice_label", formats=[form, *others], key="task.label_format")
+        raise DataError(message, code="data.label_unfit", formats=[form, *others], key="task.label_format")
     return np.asarray(right, dtype=np.int64), form
 
 

@@ -225,7 +225,7 @@ def tokenize_text_windows(
                 f"leaves no tokens for the other one in windows of {options.max_length} tokens: "
                 f"{first_rows(samples.rows[too_long].tolist())}; set a larger data.max_length, or shorten these texts"
             )
-            raise DataError(message, code="data.cannot_truncate", source=source)
+            raise DataError(message, code="data.max_length_unfit", source=source)
 
     def encode_part(part: slice) -> Encoded:
         of_part = None if pairs is None else pairs[part]

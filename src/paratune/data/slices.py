@@ -112,7 +112,7 @@ def refuse_many(name: str, values: Values, *, source: str) -> None:
             "column with fewer values to the file (groups, ranges of numbers), or slice by another column"
         )
         facts: dict[str, Any] = {"source": source, "name": name, "num_values": count, "limit": MAX_SLICES}
-        raise DataError(message, code="data.slices_too_many", **facts)
+        raise DataError(message, code="data.too_many_values", **facts)
 
 
 def _text(value: Any) -> str:

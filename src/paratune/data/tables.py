@@ -147,7 +147,7 @@ def _table(text: str, source: str, *, delimiter: str, quote: str | None, has_hea
             if quote is not None:
                 advice = f"a field that contains {delimiter!r} or a line break must be in quotes; or set data.separator"
             known = f"the header has {width} ({listing(names)})" if has_header else f"line 1 has {width}"
-            raise line_error(source, line, f"{len(record)} fields, but {known}; {advice}", code="data.csv")
+            raise line_error(source, line, f"{len(record)} fields, but {known}; {advice}", code="data.unreadable")
         rows.append(record)
         if len(rows) == 20_000:  # Arrow strings need a third of the memory of Python strings
             _flush(rows, chunks)
@@ -179,7 +179,7 @@ def _records(text: str, source: str, delimiter: str, quote: str | None) -> Itera
                     yield reader.line_num, record
         except csv.Error as error:
             problem = f'{error}; write a quote inside a quoted field twice ("")'
-            raise line_error(source, reader.line_num, problem, code="data.csv") from error
+            raise line_error(source, reader.line_num, problem, code="data.unreadable") from error
     finally:
         csv.field_size_limit(limit)
 

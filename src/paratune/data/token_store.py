@@ -395,7 +395,7 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
         raise DataError(
             f"tokens cannot be written to {folder}: {reasons[error.errno]}; free space there, or set another "
             "folder with data.cache_dir or $PARATUNE_CACHE",
-            code="data.cache_not_writable",
+            code="output.not_writable",
             folder=folder,
         ) from error
 

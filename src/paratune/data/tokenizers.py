@@ -89,7 +89,7 @@ def require_fast(tokenizer: Any, task: str, *, returns: str = "the characters of
     if not tokenizer.is_fast:
         problem = f"{type(tokenizer).__name__} is a slow tokenizer, which does not return {returns}"
         message = f"model: {problem}; {task} a fast tokenizer (tokenizer.json): save it again with AutoTokenizer"
-        raise ConfigError(message, code="tokenizer.slow", key="model")
+        raise ConfigError(message, code="tokenizer.unsupported", key="model")
 
 
 def tokenizes_words(tokenizer: Any) -> bool:

@@ -285,7 +285,7 @@ def _require_room(samples: Samples, options: TokenizeOptions) -> None:
             f"data.head_tokens: {options.head_tokens} is more than the {options.max_length - num_special} tokens of a "
             f"text that fit into data.max_length: {options.max_length}"
         )
-        raise ConfigError(message, code="data.max_length_too_small", key="data.head_tokens", value=options.head_tokens)
+        raise ConfigError(message, code="data.max_length_unfit", key="data.head_tokens", value=options.head_tokens)
 
 
 def require_text_length(options: TokenizeOptions, num_special: int) -> None:
@@ -295,7 +295,7 @@ def require_text_length(options: TokenizeOptions, num_special: int) -> None:
             f"data.max_length: {options.max_length} leaves no tokens for text next to {num_special} special tokens; "
             f"at least {num_special + 1} is needed"
         )
-        raise ConfigError(message, code="data.max_length_too_small", key="data.max_length", value=options.max_length)
+        raise ConfigError(message, code="data.max_length_unfit", key="data.max_length", value=options.max_length)
 
 
 def token_fingerprint(samples: Samples, options: TokenizeOptions, **settings_of_task: Any) -> str:
@@ -388,7 +388,7 @@ def encode(
                 f"{source}: samples cannot be truncated to data.max_length: {max_length} with data.truncation: "
                 f"{truncation} ({reason}); {first_rows(rows[uncut].tolist())}; use longest_first, or a larger "
                 "max_length",
-                code="data.cannot_truncate",
+                code="data.max_length_unfit",
             )
         for place, index in enumerate(long):
             ids[index] = cut["input_ids"][place]

@@ -233,7 +233,7 @@ class RunKeeper:
             error = problem
         # Only rank 0 writes, so only it sees a full disk; without this the other ranks would train on alone.
         message = f"rank 0 could not write {folder}; its log has the reason"
-        other = CheckpointError(message, code="run.not_writable", folder=folder)
+        other = CheckpointError(message, code="output.not_writable", folder=folder)
         raise_on_all_ranks(self.strategy.reduce, error, other)
         return num_bytes
 

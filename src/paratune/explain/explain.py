@@ -85,7 +85,7 @@ def select_rows(table: pa.Table, rows: Sequence[int], source: str) -> pa.Table:
     missing = [row for row in rows if row >= table.num_rows]
     if missing:
         message = f"{source} has {table.num_rows} rows, 0 to {table.num_rows - 1}; --rows names {missing[0]}"
-        raise DataError(message, code="explain.no_such_row", source=source, row=missing[0], num_rows=table.num_rows)
+        raise DataError(message, code="explain.rows", source=source, row=missing[0], num_rows=table.num_rows)
     return table.take(pa.array(rows, type=pa.int64()))
 
 
@@ -97,10 +97,10 @@ def require_explainable(trained: TrainedModel, name: str) -> None:
     elif getattr(trained.task, "windows", None) is not None:
         problem = "reads long texts in windows (task.windows), and an explanation is of one window"
     if problem is not None:
-        raise ConfigError(f"{name} {problem}", code="explain.task", target=name, kind=kind)
+        raise ConfigError(f"{name} {problem}", code="task.unsupported", target=name, kind=kind)
     if isinstance(trained.model.hf, OnnxModel):
         message = f"{name} is an ONNX file, which has no gradients; explain the model that it was made from"
-        raise ConfigError(message, code="explain.onnx", target=name)
+        raise ConfigError(message, code="model.is_onnx", target=name)
 
 
 def explain_rows(
@@ -133,7 +133,7 @@ def explain_rows(
     for number, row in enumerate(rows):
         if not row.words:
             message = f"{split.source}: row {row.row} has no word that the model reads"
-            raise DataError(message, code="explain.no_words", source=split.source, row=row.row)
+            raise DataError(message, code="explain.rows", source=split.source, row=row.row)
         output = RowOutput(trained, row, targets[number], batch_size)
         explained.append(_explain(output, predicted[number], methods))
         on_row(number + 1, len(rows))

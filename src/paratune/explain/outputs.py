@@ -84,7 +84,7 @@ def explained_output(trained: TrainedModel, predicted: int, wanted: str | None) 
         return ExplainedOutput(kind, name=name, smallest=smallest_effect(trained))
     if wanted is not None and wanted not in names:
         message = f"--target {wanted} is not a class of the model: {', '.join(names)}{did_you_mean(wanted, names)}"
-        raise ConfigError(message, code="cli.unknown_name", option="--target", value=wanted)
+        raise ConfigError(message, code="cli.invalid_value", option="--target", value=wanted)
     index = predicted if wanted is None else names.index(wanted)
     return ExplainedOutput(kind, index, name=f"log-odds of {names[index]}", smallest=smallest_effect(trained))
 
@@ -152,7 +152,7 @@ def replacement(tokenizer: Any) -> tuple[int, str]:
         if getattr(tokenizer, f"{name}_token_id", None) is not None:
             return getattr(tokenizer, f"{name}_token_id"), str(getattr(tokenizer, f"{name}_token"))
     message = "the tokenizer has no mask, unknown, padding or end token to replace hidden words with"
-    raise ConfigError(message, code="explain.no_replacement")
+    raise ConfigError(message, code="tokenizer.token_missing")
 
 
 def prepare(trained: TrainedModel) -> None:

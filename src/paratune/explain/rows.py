@@ -117,12 +117,12 @@ def require_offsets(trained: TrainedModel) -> None:
             "the run has data.truncation: head_tail, which takes the middle out of long texts; an explanation needs "
             "texts in one piece: train with longest_first"
         )
-        raise ConfigError(message, code="explain.truncation", key="data.truncation", value=trained.truncation)
+        raise ConfigError(message, code="task.unsupported", key="data.truncation", value=trained.truncation)
     if not trained.tokenizer.is_fast:
         raise ConfigError(
             f"{type(trained.tokenizer).__name__} is a slow tokenizer, which does not return the characters of tokens; "
             "explanations need a fast one (tokenizer.json): save it again with AutoTokenizer",
-            code="tokenizer.slow",
+            code="tokenizer.unsupported",
         )
 
 

@@ -281,11 +281,11 @@ def require_scores(trained: TrainedModel, target: str) -> Path:
     elif getattr(trained.task, "windows", None) is not None:
         problem = "reads long texts in windows (task.windows), which feedback does not support"
     if problem is not None:
-        raise ConfigError(f"{target} {problem}", code="feedback.task", target=target, kind=kind)
+        raise ConfigError(f"{target} {problem}", code="task.unsupported", target=target, kind=kind)
     if trained.run is None or not (trained.run / RUN_FILE).is_file():
         raise ConfigError(
             f"{target} is not a run of paratune; feedback needs the predictions that a run keeps of its validation set",
-            code="feedback.no_run",
+            code="run.not_found",
             target=target,
         )
     return trained.run

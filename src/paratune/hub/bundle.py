@@ -97,7 +97,7 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> N
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"{path} cannot be written: {reason}; partial files were deleted"
-        raise DataError(message, code="bundle.not_writable", path=path) from error
+        raise DataError(message, code="output.not_writable", path=path) from error
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:
@@ -132,14 +132,14 @@ def unpack(
     """
     if folder.exists():
         # Not even an empty one: it may be a working directory or a mount point, which cannot be replaced at once.
-        raise DataError(f"{folder} exists; choose a new folder", code="bundle.folder_exists", folder=folder)
+        raise DataError(f"{folder} exists; choose a new folder", code="output.exists", folder=folder)
     with _open(path) as file:
         manifest = _manifest(file, path)
         failed = os_error_as(
             DataError,
             f"{folder} cannot be written",
             "partial files were deleted",
-            code="bundle.not_writable",
+            code="output.not_writable",
             folder=folder,
         )
         with failed, replace_folder(folder, is_new=True) as aside:
@@ -157,7 +157,7 @@ def _manifest(file: BinaryIO, path: Path) -> Manifest:
     info = _next_header(file, path)
     if info.name != MANIFEST or not 0 <= info.size <= MAX_MANIFEST_BYTES:
         message = f"{path} is not a bundle: it starts with {info.name!r} instead of {MANIFEST}"
-        raise DataError(message, code="bundle.not_a_bundle", path=path, name=info.name)
+        raise DataError(message, code="bundle.damaged", path=path, name=info.name)
     raw = file.read(info.size)
     file.seek(-info.size % tarfile.BLOCKSIZE, os.SEEK_CUR)
     try:
@@ -166,7 +166,7 @@ def _manifest(file: BinaryIO, path: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
         message = f"{path}: {MANIFEST} is not that of a bundle: {where}: {first['msg']}"
-        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
+        raise DataError(message, code="bundle.damaged", path=path) from error
     _check_manifest(manifest, path)
     return manifest
 
@@ -195,7 +195,7 @@ def _next_header(file: BinaryIO, path: Path) -> tarfile.TarInfo:
         info = tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "ascii", "strict")
     except (tarfile.TarError, UnicodeDecodeError) as error:
         message = f"{path} is not a bundle, or is truncated ({error})"
-        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
+        raise DataError(message, code="bundle.damaged", path=path) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         problem = f"contains {info.name!r}, which is no plain file but a link, a device, a folder or an extended header"
         raise _unsafe(path, problem, name=info.name)

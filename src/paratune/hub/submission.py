@@ -71,19 +71,19 @@ def run_tables(folder: Path) -> dict[str, str]:
     num_rows = {name: int(about.num_rows or 0) + sum(about.num_dropped.values()) for name, about in data.items()}
     if task not in GLUE:
         message = f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})"
-        raise CheckpointError(message, code="run.other_task", folder=folder)
+        raise CheckpointError(message, code="task.unsupported", folder=folder)
     texts = {}
     for name, table in TABLES.items():
         sets = [set_name for set_name in table.sets if table.task == task and set_name in num_rows]
         if len(sets) > 1:
             message = f"{folder} has {' and '.join(sets)}, but {name} needs one of them; train with one in data.predict"
-            raise CheckpointError(message, code="run.other_task", folder=folder, name=name)
+            raise CheckpointError(message, code="task.unsupported", folder=folder, name=name)
         if sets:
             path = folder / predictions_file(sets[0])
             try:
                 columns = pq.read_table(path, columns=["index", "prediction"])
             except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
-                raise CheckpointError(f"{path} cannot be read: {error}", code="run.unreadable", path=path) from error
+                raise CheckpointError(f"{path} cannot be read: {error}", code="run.damaged", path=path) from error
             rows = dict(zip(columns["index"].to_pylist(), columns["prediction"].to_pylist(), strict=True))
             texts[name] = table_text(name, [rows.get(row) for row in range(num_rows[sets[0]])], path)
     if not texts:
@@ -108,7 +108,7 @@ def table_text(name: str, values: Sequence[Any], source: Path) -> str:
         raise DataError(
             f"{source}: {len(missing)} of {len(values)} rows have no prediction: {listing(missing, 5)} (counted from "
             f"0); {name} needs one for every row, so correct the texts of these rows and predict again",
-            code="submission.rows",
+            code="submission.invalid",
             source=source,
             name=name,
         )
@@ -123,7 +123,7 @@ def table_text(name: str, values: Sequence[Any], source: Path) -> str:
         else:
             allowed = f"classes: {', '.join(words)}" if words else "numbers"
             message = f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}"
-            raise DataError(message, code="submission.value", source=source, row=row, value=value, name=name)
+            raise DataError(message, code="submission.invalid", source=source, row=row, value=value, name=name)
     return "\n".join(lines) + "\n"
 
 

@@ -108,7 +108,7 @@ def make_labeller(
             f"{source}: the output needs the column {taken[0]} for itself, and also keeps it as text, id or "
             "split.group_by of the model; rename it, or choose another column of the label with --label"
         )
-        raise DataError(message, code="data.column_taken", source=source, column=taken[0])
+        raise DataError(message, code="data.column_twice", source=source, column=taken[0])
     if first is None and columns.label in table.column_names:
         extra = coded("pseudo_label.label_ignored", source=source)
         log.warning("%s has the column %s; its values are ignored", source, columns.label, extra=extra)
@@ -251,7 +251,7 @@ def pseudo_labels(
     is_spread, names = task.kind == "regression", class_names(task)
     if not is_spread and not 1 / len(names) < threshold <= 1:
         reason = f"a confidence is above {1 / len(names):.3g} (one of {len(names)} classes) and at most 1"
-        raise option_error("--threshold", threshold, reason, code="cli.out_of_range")
+        raise option_error("--threshold", threshold, reason, code="cli.invalid_value")
     if is_spread and max_per_class is not None:
         reason = f"no effect in {task.kind}, which has no classes; use --limit"
         raise option_error("--max-per-class", max_per_class, reason, code="cli.no_effect", kind=task.kind)
@@ -266,7 +266,7 @@ def pseudo_labels(
         known = combined[1][np.isfinite(combined[1]) & np.array([reason is None for reason in excluded])]
         best = f" (the most certain row has {(min if is_spread else max)(known):.4g})" if len(known) else ""
         message = f"{source}: no row is kept with --threshold {threshold:g}{best}: {why}; nothing was written"
-        raise DataError(message, code="data.nothing_kept")
+        raise DataError(message, code="data.empty")
     num_kept = np.bincount(combined[0][kept], minlength=len(names)).tolist() if names else []
     if empty := [name for name, count in zip(names, num_kept, strict=True) if not count]:
         message = "%s: no kept row has the label %s; pseudo-labels make it rarer"

@@ -325,7 +325,7 @@ def _device(name: str, target: str, *, is_onnx: bool) -> torch.device:
     """Return the device to compute on, auto, cpu or cuda; an ONNX file is computed on the CPU."""
     if name == "cuda" and is_onnx:
         reason = f"{target} is an ONNX file, which runs on the CPU; leave it out, or use the model it was made from"
-        raise option_error("--device", name, reason, code="device.onnx_cpu_only", target=target)
+        raise option_error("--device", name, reason, code="device.conflict", target=target)
     if name == "cuda" and not torch.cuda.is_available():
         reason = "PyTorch sees no GPU here (paratune doctor gives the reason); leave it out"
         raise option_error("--device", name, reason, code="device.no_gpu")
@@ -430,7 +430,7 @@ def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task
     merged = {**implied, **{key: value for key, value in known.items() if value is not None}, **given}
     if "text" not in merged:
         message = f"{target} does not record which column has the text; name it with --text COLUMN"
-        raise ConfigError(message, code="cli.option_missing", target=target, option="--text")
+        raise ConfigError(message, code="cli.required", target=target, option="--text")
     try:
         return Columns.model_validate(merged)
     except ValidationError as error:

@@ -86,7 +86,7 @@ def _targets(hf: Any, options: LoraOptions) -> list[str]:
         raise ConfigError(
             f"model.adapter.target_modules: {options.target_modules} does not fit {hf.config.model_type}: "
             + (f"{problem}, or use all-linear" if names else "its blocks have no linear layers; remove model.adapter"),
-            code="model.adapter_targets",
+            code="model.adapter",
             key="model.adapter.target_modules",
             value=options.target_modules,
         )
@@ -209,7 +209,7 @@ def _saved_config(folder: Path) -> Any:
 
 
 def _unfit(folder: Path, path: Path, problem: str) -> CheckpointError:
-    return CheckpointError(f"{path} {problem}", code="model.adapter_unfit", folder=folder)
+    return CheckpointError(f"{path} {problem}", code="model.adapter", folder=folder)
 
 
 def _name_in_model(key: str) -> str:

@@ -126,7 +126,7 @@ def _check_config(config: Any, name: str, source: str) -> None:
             f"the decoder's input; set model.overrides: {{{DECODER_START}: 0}}, the padding token, with which the "
             "published models of this type were trained"
         )
-        raise ConfigError(message, code="model.decoder_start", key="model.overrides", name=name)
+        raise ConfigError(message, code="model.unsupported", key="model.overrides", name=name)
 
 
 def _kernels(config: Any) -> Iterator[str]:
@@ -145,7 +145,7 @@ def require_pooling(config: Any, name: str) -> None:
             f"model.name: the head of {name} ({config.model_type}) reads the last position of a row, which is padding "
             "in all rows but the longest; set model.overrides: {summary_type: first}, or use another model"
         )
-        raise ConfigError(message, code="model.pooling", key="model.name", name=name)
+        raise ConfigError(message, code="model.unsupported", key="model.name", name=name)
 
 
 def _check_kept(config: Any, kept: Sequence[int], name: str) -> None:
@@ -161,7 +161,7 @@ def _check_kept(config: Any, kept: Sequence[int], name: str) -> None:
         raise ConfigError(message, code="model.keep_layers", key="model.keep_layers", name=name)
     if max(kept) >= count:
         message = f"model.keep_layers: {name} has {count} layers, 0 to {count - 1}, and no layer {max(kept)}"
-        raise ConfigError(message, code="model.no_blocks", key="model.keep_layers", value=max(kept))
+        raise ConfigError(message, code="model.unsupported", key="model.keep_layers", value=max(kept))
 
 
 def token_limit(config: Config, tokenizer: Any) -> int:
@@ -179,11 +179,11 @@ def token_limit(config: Config, tokenizer: Any) -> int:
             f"set at most {most}"
         )
         raise ConfigError(
-            message, code="model.max_length", key="data.max_length", value=configured, name=config.model.name
+            message, code="data.max_length_unfit", key="data.max_length", value=configured, name=config.model.name
         )
     if configured is None and limit is None:
         message = f"data.max_length: {config.model.name} has no limit; set one, such as 512"
-        raise ConfigError(message, code="model.max_length", key="data.max_length", name=config.model.name)
+        raise ConfigError(message, code="data.max_length_unfit", key="data.max_length", name=config.model.name)
     if configured is None and limit is not None and most is not None and limit <= most // 2:
         text = (
             "texts are truncated to %d tokens, the model_max_length of the tokenizer of %s (tokenizer_config.json); "

@@ -252,7 +252,7 @@ def _check_loaded(hf: Any, new: Sequence[str], auto_class: str, model: ModelOpti
             f"model.name: {name} has no weights that fit {listing(random, 3)}: its config.json and "
             "model.overrides describe another model; set model.from_scratch: true to train new weights"
         )
-        raise ConfigError(message, code="model.weights_missing", key="model.name", name=name)
+        raise ConfigError(message, code="model.files_missing", key="model.name", name=name)
     wanted, loaded = (getattr(hf.config, "architectures", None) or [None])[0], type(hf).__name__
     has_own_class = auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded)
     if head_must_exist and not model.trust_remote_code and has_own_class:
@@ -260,10 +260,10 @@ def _check_loaded(hf: Any, new: Sequence[str], auto_class: str, model: ModelOpti
             f"model: {name} was saved by its own class {wanted}, and without its code transformers loads {loaded}, "
             "whose outputs differ; add --run-code (in Python: run_code=True) if you trust its code"
         )
-        raise ConfigError(message, code="model.own_class", key="model", name=name, value=wanted)
+        raise ConfigError(message, code="model.class_unfit", key="model", name=name, value=wanted)
     if head_must_exist and new:
         message = f"model: {name} was not trained for this task: it has no weights for {', '.join(new)}"
-        raise ConfigError(message, code="model.weights_missing", key="model", name=name)
+        raise ConfigError(message, code="model.files_missing", key="model", name=name)
 
 
 def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:

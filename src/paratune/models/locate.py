@@ -192,7 +192,7 @@ def teacher_folder(name: str) -> Path:
             f"distil.teacher: {name} is not a folder; name the folder of a finished run, or a model folder; download a "
             "model of the hub first"
         )
-        raise ConfigError(message, code="distil.no_teacher", key="distil.teacher", value=name)
+        raise ConfigError(message, code="distil.teacher", key="distil.teacher", value=name)
     return run_model_folder(path)
 
 
@@ -234,7 +234,7 @@ def adapter_base(folder: Path) -> str | None:
     )
     if not isinstance(base, str):
         message = f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)"
-        raise CheckpointError(message, code="model.adapter_unfit", folder=folder)
+        raise CheckpointError(message, code="model.adapter", folder=folder)
     return base
 
 
@@ -250,7 +250,7 @@ def base_model_name(name: str) -> str:
             f"model.adapter.save: adapter needs a base model, and model.name: {name} is an adapter folder; set "
             "model.adapter.save: merged, or name the base model"
         )
-        raise ConfigError(message, code="model.adapter_base", key="model.adapter.save", name=name)
+        raise ConfigError(message, code="model.adapter", key="model.adapter.save", name=name)
     return str(folder.absolute()) if folder.is_dir() else name
 
 
@@ -330,7 +330,7 @@ def require_weight_files(source: str) -> None:
             "code when it is read; paratune reads none. If you trust it, save it as safetensors once: "
             f"{safetensors_line(files)}"
         )
-        raise ConfigError(message, code="model.pickled", key="model", source=source, files=[*map(str, files)])
+        raise ConfigError(message, code="model.files_missing", key="model", source=source, files=[*map(str, files)])
     advice = "save its weights as safetensors (those of TensorFlow or Flax with transformers 4), or set "
     require_files(source, WEIGHT_FILES, f"{advice}model.from_scratch: true for new weights")
 

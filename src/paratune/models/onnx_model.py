@@ -37,7 +37,7 @@ class OnnxModel(nn.Module):
                 f"{path} cannot be read by onnxruntime {onnxruntime.__version__}: {error}; copy the folder again, or "
                 "install the version that its quantized.json names"
             )
-            raise CheckpointError(message, code="model.onnx_unreadable", path=path) from error
+            raise CheckpointError(message, code="model.cannot_load", path=path) from error
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         self._outputs = [entry.name for entry in self._session.get_outputs()]
 

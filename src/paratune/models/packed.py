@@ -73,7 +73,7 @@ def choose_batch_layout(
         reason = f"strategy.kind: {traits.kind} needs micro-batches of equal shapes"
         if configured in ("packed", "bucketed"):
             message = f"batch.layout: {configured}, but {reason}; set batch.layout: padded or auto"
-            raise ConfigError(message, code="model.layout", key="batch.layout", value=configured)
+            raise ConfigError(message, code="model.unsupported", key="batch.layout", value=configured)
         return BatchLayout("padded", reason if configured == "auto" else None)
     if configured == "padded":
         return BatchLayout("padded")
@@ -81,7 +81,7 @@ def choose_batch_layout(
         return BatchLayout("packed", rounds=compiles or not on_cpu)
     if configured == "packed":
         message = f"batch.layout: packed, but {why_padded}; set batch.layout: auto"
-        raise ConfigError(message, code="model.layout", key="batch.layout")
+        raise ConfigError(message, code="model.unsupported", key="batch.layout")
     is_divided = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
     return BatchLayout("bucketed", why_padded if configured == "auto" else None, _BUCKETS if is_divided else 1)
 

@@ -99,7 +99,7 @@ def _unsupported(folder: Path, problem: str) -> ConfigError:
         f"{folder} is a model of sentence-transformers, and {problem}; supported are Transformer, Pooling (mean or "
         "cls) and Normalize"
     )
-    return ConfigError(message, code="model.modules", source=folder)
+    return ConfigError(message, code="model.unsupported", source=folder)
 
 
 def save_model(
@@ -144,4 +144,4 @@ def save_model(
             f"{folder} could not be written: {error}; free space there or make it writable, then continue with "
             "--resume from the newest checkpoint, if checkpoint.every saved one"
         )
-        raise CheckpointError(message, code="run.not_writable", folder=folder) from error
+        raise CheckpointError(message, code="output.not_writable", folder=folder) from error

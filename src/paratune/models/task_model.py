@@ -283,7 +283,7 @@ def require_blocks(num_blocks: int, option: str, value: Any, *, fewest: int = 1)
         problem = f"is more than the {num_blocks} blocks of this model; set at most {num_blocks}"
         if not num_blocks:
             problem = "needs repeated layers, and this model has none; remove the option"
-        raise ConfigError(f"{option}: {value} {problem}", code="model.no_blocks", key=option, value=value)
+        raise ConfigError(f"{option}: {value} {problem}", code="model.unsupported", key=option, value=value)
 
 
 def in_body(hf: Any, key: str) -> bool:
@@ -318,7 +318,7 @@ def refuse_random(names: Sequence[str], option: str, advice: str) -> None:
     """Raise a ConfigError where an option would freeze new weights, which would stay random."""
     if names:
         message = f"{option} would freeze new, random weights: {listing(names, 3)}; {advice}"
-        raise ConfigError(message, code="model.head_untrained", key=option)
+        raise ConfigError(message, code="model.nothing_trained", key=option)
 
 
 def set_output_bias(model: TaskModel, value: float) -> None:

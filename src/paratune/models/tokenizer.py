@@ -67,7 +67,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
         log.warning("%s; %s is loaded from the cache of earlier downloads", reason, source, extra=extra)
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
-            raise _unusable(source, "it has neither a padding token nor an end token", code="tokenizer.no_padding")
+            raise _unusable(source, "it has neither a padding token nor an end token", code="tokenizer.token_missing")
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
@@ -111,7 +111,7 @@ def _require_converter(source: str) -> None:
             f"model: the vocabulary of {source} is {present[0]}, a sentencepiece model; install what converts it (pip "
             f"install {' '.join(missing)}), or run once where it is installed: python -c {shlex.quote(code)}"
         )
-        raise ConfigError(message, code="tokenizer.sentencepiece", key="model", source=source, value=present[0])
+        raise ConfigError(message, code="tokenizer.unsupported", key="model", source=source, value=present[0])
 
 
 def _check_files(source: str, tokenizer: Any) -> None:
@@ -141,7 +141,7 @@ def _check_files(source: str, tokenizer: Any) -> None:
             f"it has neither {whole} nor {' and '.join(names.values())}, the vocabulary files of "
             f"{type(tokenizer).__name__}; it has {file_names(folder)}; copy them there"
         )
-        raise _unusable(source, problem, code="tokenizer.files_missing")
+        raise _unusable(source, problem, code="model.files_missing")
     try:
         if tokenizer.is_fast:
             tokenizer.backend_tokenizer.encode(_RARE_LETTERS)
@@ -150,7 +150,7 @@ def _check_files(source: str, tokenizer: Any) -> None:
             f"its vocabulary lacks its unknown token ({error}), so a text with any other letter cannot be tokenized; "
             "correct unk_token in its tokenizer.json and tokenizer_config.json, or add the token to the vocabulary"
         )
-        raise _unusable(source, problem, code="tokenizer.no_unknown_token") from error
+        raise _unusable(source, problem, code="tokenizer.token_missing") from error
 
 
 def _check_limit(source: str, tokenizer: Any) -> None:
@@ -161,7 +161,7 @@ def _check_limit(source: str, tokenizer: Any) -> None:
             f"{Path(source) / 'tokenizer_config.json'} has model_max_length: {limit!r}, the most tokens of a text; "
             f"it is a number from {least} on: correct it, or remove it"
         )
-        raise _unusable(source, problem, code="tokenizer.max_length", value=limit)
+        raise _unusable(source, problem, code="data.max_length_unfit", value=limit)
 
 
 def _unusable(source: str, problem: str, *, code: str, **values: Any) -> ConfigError:

@@ -26,7 +26,7 @@ def freeze_weights(model: TaskModel, train: Train) -> None:
                 parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         message = "train.freeze freezes all weights of the model; leave some to train"
-        raise ConfigError(message, code="model.all_frozen", key="train.freeze")
+        raise ConfigError(message, code="model.nothing_trained", key="train.freeze")
 
 
 def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
@@ -38,7 +38,7 @@ def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
         message = (
             "train.freeze.embeddings: true, but no weights of this model come before its blocks; remove the option"
         )
-        raise ConfigError(message, code="model.no_weights_named", key="train.freeze.embeddings")
+        raise ConfigError(message, code="config.no_effect", key="train.freeze.embeddings")
     for pattern in options.names:
         matching = {name for name in depths if fnmatchcase(name, pattern)}
         if not matching:
@@ -47,7 +47,7 @@ def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
                 f"train.freeze.names: no parameter of this model matches {pattern}; some of its names are "
                 f"{', '.join(some)}"
             )
-            raise ConfigError(message, code="model.no_weights_named", key="train.freeze.names", value=pattern)
+            raise ConfigError(message, code="config.no_effect", key="train.freeze.names", value=pattern)
         frozen |= matching
     return frozen
 

@@ -157,7 +157,7 @@ def _configs(loaded: LoadedConfig, request: PlanRequest) -> Iterator[tuple[str, 
             problems = [*problems, *(problem.message for problem in findings.problems)]
             if problems:
                 text = f"--strategies {name}: {'; '.join(problems)}"
-                raise ConfigError(text, code="strategy.candidates", option="--strategies", name=name)
+                raise ConfigError(text, code="cli.invalid_value", option="--strategies", name=name)
             yield name, Config.model_validate(values)
 
 

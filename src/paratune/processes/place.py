@@ -62,7 +62,7 @@ def place_from_environment() -> Place:
     if missing := [name for name in names if name not in given]:
         unset = "SLURM_STEP_ID" if is_step else ", ".join(given)
         message = f"{text} without {', '.join(missing)}; {advice}, or unset {unset} to run one process"
-        raise LaunchError(message, code="launch.environment", missing=missing, given=given)
+        raise LaunchError(message, code="launch.not_started", missing=missing, given=given)
     rank, local_rank, world_size = (parse_count(os.environ[name]) for name in names)
     if rank is None or local_rank is None or world_size is None or world_size > MOST_PROCESSES:
         allowed = f"whole numbers, at most {MOST_PROCESSES}"
@@ -71,7 +71,7 @@ def place_from_environment() -> Place:
     else:
         return Place(rank, local_rank, world_size)
     message = f"{text}; allowed: {allowed}; {advice}"
-    raise LaunchError(message, code="launch.environment", given=given, allowed=allowed)
+    raise LaunchError(message, code="launch.not_started", given=given, allowed=allowed)
 
 
 def note_exit_code(code: int) -> None:

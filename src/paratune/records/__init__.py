@@ -82,9 +82,9 @@ def read_json(path: Path, remedy: str = "copy it again, or repeat the command th
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path} does not exist; {remedy}", code="run.file_not_found", path=path) from error
+        raise CheckpointError(f"{path} does not exist; {remedy}", code="run.damaged", path=path) from error
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.unreadable", path=path) from error
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.damaged", path=path) from error
     except (ValueError, RecursionError) as error:
         text = f"{path} is damaged: it is not JSON ({error}); {remedy}"
         raise CheckpointError(text, code="run.damaged", path=path) from error
@@ -123,7 +123,7 @@ def file_sha256(path: Path) -> str:
 
 def _writing(path: Path) -> AbstractContextManager[None]:
     remedy = "free some space there, make it writable, or choose another folder"
-    return os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="run.not_writable", path=path)
+    return os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="output.not_writable", path=path)
 
 
 def finite(value: Any) -> Any:
@@ -279,7 +279,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.unreadable", path=path) from error
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.damaged", path=path) from error
 
 
 def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -261,5 +261,5 @@ def folder_beside(run: Path) -> Path:
     folder = run.with_name(run.name + SUFFIX)
     if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
         message = f"{folder} exists and is not a certificate; change run.name or run.folder"
-        raise CheckpointError(message, code="run.folder_taken", folder=folder)
+        raise CheckpointError(message, code="output.foreign", folder=folder)
     return folder

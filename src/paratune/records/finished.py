@@ -123,7 +123,7 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
             what = f"is not a run but contains {len(inside)} ({names}); give them, as in {plain(inside[0])}"
         else:
             what = f"is not a run: it has no {path.name}"
-        raise CheckpointError(f"{plain(folder)} {what}", code="run.not_a_run")
+        raise CheckpointError(f"{plain(folder)} {what}", code="run.not_found")
     record = records.read_object(path, _REMEDY)
     value: Record = checked(kind, record, path, _REMEDY)
     needed = REQUIRED[kind.NAME] + REQUIRED.get(f"{kind.NAME} of {record.get('kind')}", ())

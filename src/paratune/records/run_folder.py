@@ -63,9 +63,9 @@ def check_usable(folder: Path, mode: Mode) -> None:
 
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
-    state, code, problem = folder_state(folder), "run.folder_taken", ""
+    state, code, problem = folder_state(folder), "output.foreign", ""
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-        code = "run.unreadable"
+        code = "run.damaged"
         problem = "cannot be read, so what it contains is unknown; change its permissions, or run.folder"
     elif above is not None and not above.is_dir():
         problem = f"cannot be created, because {above} is a file; change run.folder"
@@ -208,7 +208,7 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         CheckpointError: Another process of the command uses it, or it cannot be made.
     """
     with os_error_as(
-        CheckpointError, f"{plain(folder)} cannot be used", remedy, code="run.not_writable", folder=folder
+        CheckpointError, f"{plain(folder)} cannot be used", remedy, code="output.not_writable", folder=folder
     ):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -222,7 +222,7 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
 
 def _using(folder: Path) -> AbstractContextManager[None]:
     remedy = "change run.folder"
-    return os_error_as(CheckpointError, f"{folder} cannot be used", remedy, code="run.not_writable", folder=folder)
+    return os_error_as(CheckpointError, f"{folder} cannot be used", remedy, code="output.not_writable", folder=folder)
 
 
 def _in_use(folder: Path) -> CheckpointError:

@@ -116,20 +116,20 @@ def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> 
     matrices = [word for word in words if holds_sweep(Path(word))]
     if matrices and len(words) > 1:
         text = f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*"
-        raise ConfigError(text, code="compare.mixed_matrix")
+        raise ConfigError(text, code="cli.conflict")
     if matrices:
         return _of_matrix(Path(matrices[0]), baseline, by)
     if by:
         raise option_error("--by", by[0], "only a matrix has axes; give the folder of one", code="cli.no_effect")
     if not words:
         text = "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix"
-        raise ConfigError(text, code="cli.argument_missing")
+        raise ConfigError(text, code="cli.required")
     folders: list[Path] = []
     for word in words:
         is_pattern = glob.has_magic(word) and not Path(word).exists()
         matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
         if is_pattern and not matches:
-            raise ConfigError(f"{plain(word)} matches no folder", code="compare.unknown_run", part=word)
+            raise ConfigError(f"{plain(word)} matches no folder", code="run.not_found", part=word)
         folders += matches if is_pattern else [Path(word)]
     found = read_runs(folders)
     return systems_of_runs(found.runs, baseline), found
@@ -145,7 +145,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     if unknown := [word for word in words if word not in by_word]:
         near = did_you_mean(unknown[0], by_word)
         reason = f"the axes of {plain(folder)} are {', '.join(labels)}{near}"
-        raise option_error("--by", plain(unknown[0]) or "''", reason, code="cli.unknown_name", folder=folder)
+        raise option_error("--by", plain(unknown[0]) or "''", reason, code="cli.invalid_value", folder=folder)
     wanted = [by_word[word] for word in words]
     held = tuple(label for label in labels if label not in wanted) if wanted else record.select_per
     compared = [axis for axis in axes if axis.label not in held]
@@ -228,7 +228,7 @@ def _label(group: Sequence[RunRecord]) -> str:
 def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:
     """Return the error for a baseline that does not exist; `labels` are shown, `known` are all words for one."""
     reason = f"allowed are {listing((repr(plain(label)) for label in labels), 12)}{did_you_mean(wanted, known)}"
-    return option_error("--baseline", plain(wanted), reason, code="compare.unknown_run")
+    return option_error("--baseline", plain(wanted), reason, code="run.not_found")
 
 
 def _notes(systems: Systems) -> Iterator[str]:

@@ -211,14 +211,14 @@ def make_sweep(
     """
     if layout is not None and layout not in LAYOUTS:
         reason = f"the layouts are {', '.join(LAYOUTS)}{did_you_mean(layout, LAYOUTS)}"
-        raise option_error("--layout", layout, reason, code="cli.unknown_name")
+        raise option_error("--layout", layout, reason, code="cli.invalid_value")
     if out is not None:
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
     if not report.runs and any(item.cell.state == "finished" for item in report.cell_runs):
         reasons = reasons_text(report.unfinished)
         text = f"none of the {counted(len(report.cell_runs), 'run')} of {plain(report.folder)} can be read:{reasons}"
-        raise CheckpointError(text, code="report.no_run", folder=report.folder)
+        raise CheckpointError(text, code="run.not_found", folder=report.folder)
     if plan is not None and report.record.published is None:
         reason = (
             f"a plan is shown next to published figures, and {report.record.name} has none; name a file of them in the "
@@ -256,7 +256,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         return SweepReport(first, runs_of[0], folder=folders[0], groups=groups, matrices=(first,))
     paths = [folder.resolve().parts for folder in folders]
     if twice := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
-        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
+        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.conflict")
     # As many parent folders as make the names unique.
     depth = next(depth for depth in count(1) if len({path[-depth:] for path in paths}) == len(paths))
     names = ["/".join(path[-depth:]) for path in paths]

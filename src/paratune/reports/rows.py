@@ -89,7 +89,7 @@ def evaluate_targets(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) 
         if target.metric not in metrics:
             listed = ", ".join(sorted(map(plain, metrics))) or "; ".join(["none: no log has an evaluation", *notes])
             text = f"--target {target.metric}: no run was evaluated by it during training; known are {listed}"
-            raise ConfigError(text, code="target.no_scores", option="--target", value=target.metric)
+            raise ConfigError(text, code="metric.unknown", option="--target", value=target.metric)
     return by_target
 
 

@@ -140,7 +140,7 @@ def build_report(
         if base is not None:
             problem = "no other finished run is given; add its folder, or leave out --baseline"
         text = f"--baseline {plain(baseline)}: {problem}"
-        raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
+        raise CheckpointError(text, code="report.nothing_to_compare", option="--baseline", value=baseline)
     name = None if base is None else base.name
     warnings, notes = _notes(runs)
     warnings = [*found.warnings, *warnings]
@@ -312,7 +312,7 @@ def make(
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
         if not (baseline / RUN_FILE).is_file() and state_file(baseline) is None:
             reason = f"it is not a run folder; give another one, or one of {listing(map(plain, folders), 8)}"
-            raise option_error("--baseline", plain(baseline), reason, code="compare.unknown_run")
+            raise option_error("--baseline", plain(baseline), reason, code="run.not_found")
         folders.insert(0, baseline)
     report = build_report(read_runs(folders), baseline, targets, price, margins)
     if out is None:

@@ -95,7 +95,7 @@ def require_token(host: str, token: str | None) -> None:
         raise ConfigError(
             f"--host {host} can be reached from other machines; give a token with --token-file or {TOKEN_VARIABLE}, "
             "or listen on 127.0.0.1",
-            code="serve.token_required",
+            code="serve.token_unusable",
             host=host,
         )
 

@@ -52,15 +52,15 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
     try:
         document = json.loads(body, object_pairs_hook=unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"the body is not valid JSON: {error}", code="serve.body") from error
+        raise DataError(f"the body is not valid JSON: {error}", code="serve.value") from error
     rows = [document]
     if isinstance(document, dict) and isinstance(document.get("rows"), list):
         rows = document.pop("rows")
         if document:
             message = f"{next(iter(document))[:100]!r} beside rows is unknown; send rows alone"
-            raise DataError(message, code="serve.columns", columns=["rows"])
+            raise DataError(message, code="serve.value", columns=["rows"])
     if not rows:
-        raise DataError("rows is empty; give at least one row", code="serve.body")
+        raise DataError("rows is empty; give at least one row", code="serve.value")
     if len(rows) > limits.max_rows:
         message = f"{len(rows)} rows are more than {limits.max_rows}; send several requests"
         raise DataError(message, code="serve.too_many_rows", num_rows=len(rows), max_rows=limits.max_rows)
@@ -75,20 +75,20 @@ def _refuse_constant(name: str) -> NoReturn:
 def _read_row(number: int, row: Any, names: Mapping[str, str], *, is_words: bool, limits: ServingLimits) -> Row:
     if not isinstance(row, dict):
         message = f"row {number} is not an object; give an object with {', '.join(names)}"
-        raise DataError(message, code="serve.body", row=number)
+        raise DataError(message, code="serve.value", row=number)
     read: dict[str, Any] = {}
     for key, value in row.items():
         column = names.get(key)
         if column is None or column in read:
             reason = "is not a column of this model" if column is None else "is given twice"
             message = f"row {number}: {key[:100]!r} {reason}; columns: {', '.join(names)}"
-            raise DataError(message, code="serve.columns", row=number, columns=list(names))
+            raise DataError(message, code="serve.value", row=number, columns=list(names))
         _check_value(number, key, value, is_words=is_words, max_chars=limits.max_chars)
         read[column] = value
     missing = sorted(set(names.values()) - set(read))
     if missing:
         message = f"row {number} has no {', '.join(missing)}"
-        raise DataError(message, code="serve.columns", row=number, columns=list(names))
+        raise DataError(message, code="serve.value", row=number, columns=list(names))
     return read
 
 
@@ -156,7 +156,7 @@ class Predictor:
         without = np.setdiff1d(np.arange(len(rows)), split.samples.rows).tolist()
         if without:
             message = f"rows without a text that the model can read: {first_rows(without)}"
-            raise DataError(message, code="serve.row_without_text", rows=without)
+            raise DataError(message, code="serve.value", rows=without)
         owners = np.arange(len(rows))
         if split.store.sample_offsets is None:  # windows of a question are samples
             owners = split.store.row_values.get(EXAMPLE, owners)

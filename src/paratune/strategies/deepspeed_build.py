@@ -89,7 +89,7 @@ def _wait_for_lock() -> None:
                 f"a killed compilation left a lock file, for which every run would wait for ever: {stale.describe()}; "
                 "delete the file and start again"
             )
-            raise LaunchError(message, code="deepspeed.stale_lock")
+            raise LaunchError(message, code="deepspeed.compile")
         if not has_logged:
             log.info("waiting for another process that compiles DeepSpeed's %s: %s", CPU_ADAM, locks[0].describe())
             has_logged = True

@@ -55,12 +55,12 @@ def open_process_group(place: Place, device: torch.device) -> None:
         dist.init_process_group(backend, **arguments)
     except (RuntimeError, ValueError, OSError) as error:
         if rendezvous is not None and getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise LaunchError(_port_taken(rendezvous), code="launch.port_taken") from error
+            raise LaunchError(_port_taken(rendezvous), code="launch.not_started") from error
         if place.world_size == 1:
             raise LaunchError(
                 f"no process group can be opened: {error}. gloo needs a network interface that is up, even for one "
                 "process: ip link set lo up; or strategy.kind: single, which needs no network",
-                code="launch.no_network",
+                code="launch.not_started",
             ) from error
         raise LaunchError(
             f"rank {place.rank} of {place.world_size} cannot connect to the other ranks: {error}",

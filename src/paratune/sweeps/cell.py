@@ -135,12 +135,12 @@ def select(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tupl
             continue
         found, problems = find_values(matrix.axes, {key: values.split(",")})
         for problem in problems:
-            raise option_error("--only", word, problem.message, code="sweep.unknown_run", key=key)
+            raise option_error("--only", word, problem.message, code="run.not_found", key=key)
         ((label, names),) = found.items()
         selected = tuple(cell for cell in selected if cell.values[label] in names)
     if not selected:
         message = f"--only {' '.join(wanted)}: none of the {len(cells)} runs matches; --dry-run lists them"
-        raise ConfigError(message, code="sweep.unknown_run", option="--only")
+        raise ConfigError(message, code="run.not_found", option="--only")
     return selected
 
 
@@ -164,7 +164,7 @@ def resolve_teachers(
         return (
             layer,
             (),
-            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher") for message in messages),
+            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.invalid") for message in messages),
         )
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
@@ -197,7 +197,7 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
             if failing is not None:
                 impossible = f"its teacher {failing.name} cannot run: {failing.impossible}"
         if problem is not None:
-            found = Problem(f"{TEACHER}: {problem}", (TEACHER,), code="sweep.teacher")
+            found = Problem(f"{TEACHER}: {problem}", (TEACHER,), code="sweep.invalid")
             yield replace(cell, loaded=None, problems=(found,))
         elif cell.impossible is None and not cell.problems:
             yield replace(cell, impossible=impossible)

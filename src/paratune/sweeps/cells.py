@@ -59,7 +59,7 @@ def cells_of(
     size = math.prod(len(axis.read) for axis in matrix.axes) * matrix.options.repeats
     if size > MAX_CELLS:
         message = f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix"
-        raise ConfigError(message, code="sweep.too_many_runs", source=matrix.source)
+        raise ConfigError(message, code="sweep.invalid", source=matrix.source)
     cells = []
     for values in itertools.product(*(axis.read for axis in matrix.axes)):
         names = {axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
@@ -68,7 +68,7 @@ def cells_of(
     if not any(matrix.record.baseline.items() <= cell.values.items() for cell in cells):
         message = "baseline names no run of the matrix, or one that exclude leaves out"
         message = message if cells else f"exclude leaves no run of {size}"
-        raise ConfigError(f"{matrix.source}: {message}", code="sweep.exclude", source=matrix.source)
+        raise ConfigError(f"{matrix.source}: {message}", code="sweep.invalid", source=matrix.source)
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     if matrix.probe is None:
@@ -85,7 +85,7 @@ def cells_of(
     for first, cell in _twins(all_cells, lambda cell: cell.name.lower()):
         both = f"{dict(first.values)} and {dict(cell.values)}; give the values of an axis other names"
         message = f"{matrix.source}: two runs would be called {cell.name}: {both}"
-        raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=cell.name)
+        raise ConfigError(message, code="sweep.invalid", source=matrix.source, name=cell.name)
     return all_cells
 
 
@@ -155,10 +155,10 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
             taken = (key, *INSTEAD_OF.get(key, ()))  # --set train.max_steps would undo an axis of train.epochs
             if any(overlap(one, set_key) for one in taken for set_key in (*own, *axis.varied)):
                 reason = f"the axis {axis.key} sets it in each run; see --only, or the axis"
-                raise option_error("--set", key, reason, code="sweep.override", key=axis.key)
+                raise option_error("--set", key, reason, code="sweep.invalid", key=axis.key)
         if key in (*OURS, "run"):
             reason = "the matrix gives each run its name and folder (name:, folder:)"
-            raise option_error("--set", key, reason, code="sweep.override")
+            raise option_error("--set", key, reason, code="sweep.invalid")
 
 
 def _cell(
@@ -189,7 +189,7 @@ def _cell(
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
-        return Cell(record, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
+        return Cell(record, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.invalid"),))
     place = SourceLocation(matrix.source.name)
     for key, text in (("run.folder", str(matrix.folder / RUNS_FOLDER)), ("run.name", record.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))
@@ -206,7 +206,7 @@ def _cell(
         # Teachers that are runs of the matrix are trained first.
         if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
             message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
-            missing.append(Problem(message, (TEACHER,), layer.place(TEACHER), code="distil.no_teacher"))
+            missing.append(Problem(message, (TEACHER,), layer.place(TEACHER), code="distil.teacher"))
     if missing and need_files:
         return Cell(record, problems=tuple(missing))
     reason = "; ".join(problem.message for problem in problems) or why_impossible(
@@ -243,7 +243,7 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
             "are the defaults, or are in files, over which base, the axes and --set have priority; leave out what has "
             f"no effect, or write the settings themselves below {labels}"
         )
-        raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=first.name, keys=keys)
+        raise ConfigError(message, code="sweep.invalid", source=matrix.source, name=first.name, keys=keys)
 
 
 _ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "num_best", "null_threshold"}
@@ -274,7 +274,7 @@ def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> list[Cell]:
             reason = "runs with different validation sets, or tasks with other scores, cannot be compared"
         else:
             continue
-        problem = Problem(f"{reason}; name the axis that differs in select_per", code="sweep.select")
+        problem = Problem(f"{reason}; name the axis that differs in select_per", code="sweep.invalid")
         if len(kinds) == len(metrics) == 1 and None in rows:
             message = f"{reason}; give data.validation or data.split.validation"
             problem = Problem(message, code="data.validation_missing")

@@ -164,7 +164,7 @@ def _options(file: MatrixFile) -> MatrixOptions | None:
     if not isinstance(content, dict):
         if not file.problems:
             message = f"a matrix is a mapping ({', '.join(known)}), and the file is {describe_value(content)}"
-            file.refuse(message, "", "config.not_mapping")
+            file.refuse(message, "", "config.syntax")
         return None
     misplaced = content.keys() & section_options(Config).keys() - known.keys()
     for key in misplaced:

@@ -92,7 +92,7 @@ def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published 
     if name not in whole.matrices:
         near = did_you_mean(name, whole.matrices) or f"; it has: {', '.join(whole.matrices)}"
         message = f"matrices has nothing of {name}{near}; add it, or leave published: out of the matrix"
-        file.refuse(message, "matrices", "published.no_matrix")
+        file.refuse(message, "matrices", "published.invalid")
         return None
     own = file.section(OfMatrix, whole.matrices[name], at)
     if own is None:
@@ -114,7 +114,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
     figure = file.section(Figure, line, at)
     if figure is None:
         return
-    values = find_one_of_each(file, axes, figure.values, f"{at}.values", "published.values")  # type: ignore[attr-defined]
+    values = find_one_of_each(file, axes, figure.values, f"{at}.values", "published.invalid")  # type: ignore[attr-defined]
     measures = figure.model_dump(exclude_none=True, exclude={"values", "where"})
     if not measures:
         file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
@@ -122,7 +122,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
         amount, unit = _amount(given)
         if amount is None or unit not in measure_units(key):
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
-            file.refuse_value(given, forms, f"{at}.{key}", code="published.amount")
+            file.refuse_value(given, forms, f"{at}.{key}", code="published.invalid")
         elif values is not None:
             yield PublishedFigure(values, key, amount, unit, figure.where or where)  # type: ignore[attr-defined]
 
@@ -137,7 +137,7 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
     if claim.measure not in known:
         near = did_you_mean(claim.measure, known) or f"; there are: {', '.join(known)}"
         file.refuse(
-            f"{at}.measure: {plain(claim.measure)} is not a measure{near}", f"{at}.measure", "published.measure"
+            f"{at}.measure: {plain(claim.measure)} is not a measure{near}", f"{at}.measure", "published.invalid"
         )
     given = 0 if claim.by is None and claim.relation == "less" else claim.by
     by, unit = _amount(given)
@@ -147,17 +147,17 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
         score = "a margin above 0, in the unit of the metric"
         allowed = "a share from 0 to below 100%, such as 10%" if is_ratio else score
         file.refuse_value(given, allowed, f"{at}.by")
-    than = find_one_of_each(file, axes, claim.than, f"{at}.than", "published.values")
+    than = find_one_of_each(file, axes, claim.than, f"{at}.than", "published.invalid")
     listed = [given if isinstance(given, list) else [given] for given in claim.of.values()]
     if [] in listed:
-        file.refuse(f"{at}.of has an empty list; name at least one value", f"{at}.of", "published.values")
+        file.refuse(f"{at}.of has an empty list; name at least one value", f"{at}.of", "published.invalid")
     pairs = []
     for values in itertools.product(*listed):
-        of = find_one_of_each(file, axes, dict(zip(claim.of, values, strict=True)), f"{at}.of", "published.values")
+        of = find_one_of_each(file, axes, dict(zip(claim.of, values, strict=True)), f"{at}.of", "published.invalid")
         if of is None or than is None:
             break
         if of == than:
-            file.refuse(f"{at}: of and than are the same configuration", at, "published.values")
+            file.refuse(f"{at}: of and than are the same configuration", at, "published.invalid")
         pairs.append(ComparedPair(of, than))
     if by is None or len(file.problems) > before:
         return None

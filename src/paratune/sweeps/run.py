@@ -171,7 +171,7 @@ def _before(folder: Path) -> SweepRecord | None:
     if (folder.exists() and not is_dir) or (is_dir and any(path.name[0] != "." for path in folder.iterdir())):
         found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)" if is_dir else "a file"
         message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
-        raise CheckpointError(message, code="run.folder_taken", folder=folder)
+        raise CheckpointError(message, code="output.foreign", folder=folder)
     return None
 
 
@@ -277,7 +277,7 @@ def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
     """Write the configuration of a cell whole or not at all; `CheckpointError` where it cannot be written."""
     assert cell.loaded is not None
     path, remedy = config_of(folder, cell.name), "free some space there, or change folder:"
-    with os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="run.not_writable", path=path):
+    with os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="output.not_writable", path=path):
         path.parent.mkdir(exist_ok=True)
         atomic.write_text(path, f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
 

@@ -63,7 +63,7 @@ class EmbeddingRecipe(TaskRecipe):
                 if low == high:
                     remedy = "set task.score_range, the scores of the cosines 0 and 1"
                     message = f"{source}: all scores are {low:g}; {remedy}"
-                    raise DataError(message, code="data.scores_equal", source=source, value=low)
+                    raise DataError(message, code="data.one_class", source=source, value=low)
                 self._task = self._task.model_copy(update={"score_range": [low, high]})
         return parts
 
@@ -111,7 +111,7 @@ class EmbeddingRecipe(TaskRecipe):
             raise ConfigError(
                 f"model.name: {model.name} has an encoder and a decoder; embeddings are from models that are only an "
                 "encoder, such as BERT, or only a decoder",
-                code="model.encoder_decoder",
+                code="model.unsupported",
                 key="model.name",
                 name=model.name,
             )

@@ -79,7 +79,7 @@ def run_job(path: Path, stop: StopRequest) -> int:
         outcome = train_job(job, place, stop)
     except Exception as error:
         known = isinstance(error, ParatuneError)
-        code = error.code if isinstance(error, ParatuneError) else "launch.process_died"
+        code = error.code if isinstance(error, ParatuneError) else "launch.rank_lost"
         values = {"kind": type(error).__name__, "code": code, "message": str(error), "known": known}
         records.write_json(Path(job.folder) / error_file(place.rank), values)
         if isinstance(error, ParatuneError):
@@ -199,7 +199,7 @@ def refuse_randomness(model: TaskModel, batch: Batch) -> None:
         raise ConfigError(
             f"model: {type(model.hf).__name__} uses random numbers although all its dropout options are 0; strategies "
             "cannot be compared with it (switch the randomness off with model.overrides)",
-            code="certify.random",
+            code="certify.unsupported",
             key="model",
         )
 
@@ -241,7 +241,7 @@ def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> d
                 f"train.optimizer.function: {own.function} keeps no states, from which the gradients of a strategy are "
                 "read; certify with train.optimizer=adamw, on which gradients do not depend"
             )
-            raise ConfigError(message, code="certify.no_states", key="train.optimizer.function", value=own.function)
+            raise ConfigError(message, code="certify.unsupported", key="train.optimizer.function", value=own.function)
         largest = max(float(tensor.abs().max()) for tensor in gradients.values())
         save_file(gradients, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
         return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}

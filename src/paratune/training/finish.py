@@ -123,7 +123,8 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dic
             write_text_hashes(folder / records.TRAIN_TEXTS_FILE, prepared.splits["train"].samples)
     except DataError as error:
         raise CheckpointError(
-            f"{error}; free some space there or make it writable, then continue with --resume", code="run.not_writable"
+            f"{error}; free some space there or make it writable, then continue with --resume",
+            code="output.not_writable",
         ) from error
     options, base_model = prepared.config.model, None
     if options.adapter is not None and options.adapter.save == "adapter":

@@ -81,7 +81,7 @@ def write_card(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any])
         CheckpointError: The card cannot be written.
     """
     path = folder / records.MODEL_FOLDER / CARD_FILE
-    with os_error_as(CheckpointError, f"{path} cannot be written", "free space there", code="run.not_writable"):
+    with os_error_as(CheckpointError, f"{path} cannot be written", "free space there", code="output.not_writable"):
         write_text(path, card_text(folder, run, summary))
 
 

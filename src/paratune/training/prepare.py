@@ -222,13 +222,13 @@ def check_options(strategy_type: Any, config: Config) -> None:
     kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
     if not callable(strategy_type) or not isinstance(traits, Traits):
         message = f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)"
-        raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=kind)
+        raise ConfigError(message, code="own_code.wrong_result", key="strategy.kind", value=kind)
     arguments = dict.fromkeys(("device", "precision", "rank", "world_size"))
     try:
         inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **arguments})
     except (TypeError, ValueError) as error:
         message = f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)"
-        raise ConfigError(message, code="strategy.outside", key="strategy.options", kind=kind) from error
+        raise ConfigError(message, code="own_code.wrong_result", key="strategy.options", kind=kind) from error
 
 
 def make_strategy(prepared: Prepared) -> Strategy:
@@ -250,7 +250,9 @@ def make_strategy(prepared: Prepared) -> Strategy:
         if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
             raise
         message = f"strategy.kind: {config.strategy.kind} cannot be made: {described_error(error)}"
-        raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=config.strategy.kind) from error
+        raise ConfigError(
+            message, code="own_code.wrong_result", key="strategy.kind", value=config.strategy.kind
+        ) from error
     if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "

@@ -39,7 +39,7 @@ def check_steps(config: Config, last: int) -> None:
     late = [f"{key}: {value}" for key, value in steps.items() if value is not None and value > last]
     if late:
         message = f"{', '.join(late)} is more than the {last} steps of this run; set it to at most that"
-        raise ConfigError(message, code="config.never_due", late=late, last=last)
+        raise ConfigError(message, code="config.no_effect", late=late, last=last)
 
 
 def is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:
@@ -68,7 +68,7 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
             f"{_KEY}: {config.model.name} has no {STATE_FILE}; set model.name to a checkpoint of the Trainer, such as "
             "out/checkpoint-500, or leave the option out"
         )
-        raise ConfigError(message, code="trainer.no_state", key=_KEY, value=config.model.name)
+        raise ConfigError(message, code="trainer.checkpoint", key=_KEY, value=config.model.name)
     state = read_json(path)
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is not int or step < 1:
@@ -78,7 +78,7 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
             f"{_KEY}: {config.model.name} is from step {step}, and the run has {num_steps} steps; set train.max_steps "
             "or train.epochs to the length of the whole training"
         )
-        raise ConfigError(message, code="trainer.past_end", key=_KEY, step=step, num_steps=num_steps)
+        raise ConfigError(message, code="trainer.checkpoint", key=_KEY, step=step, num_steps=num_steps)
     planned, epoch = state.get("max_steps"), state.get("epoch")
     lines = [f"the moments of the optimizer are new: {path.parent.name} has them only in a pickle, which is not read"]
     if isinstance(planned, int) and planned != num_steps:

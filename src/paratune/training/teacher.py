@@ -153,7 +153,7 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
             f"distil.teacher: {name} has outputs that are not finite for {len(unknown)} of {len(outputs)} training "
             f"rows: {first_rows(unknown)}; train it again, or name another model"
         )
-        raise ConfigError(message, code="distil.not_finite", key="distil.teacher", value=name, num_rows=len(unknown))
+        raise ConfigError(message, code="distil.teacher", key="distil.teacher", value=name, num_rows=len(unknown))
     return outputs
 
 
@@ -176,7 +176,7 @@ def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recor
         message = (
             f"distil.teacher: {name} {problem}; name a model with the same task, and the same labels in the same order"
         )
-        raise ConfigError(message, code="distil.other_task", key="distil.teacher", value=name)
+        raise ConfigError(message, code="distil.teacher", key="distil.teacher", value=name)
 
 
 def _inputs_sha256(folder: Path, files: dict[str, str]) -> str:

@@ -186,7 +186,7 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
             margins[measure] = Margin(amount, is_share=bool(percent))
     if problems:
         lines = [f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]
-        raise ConfigError("\n".join(lines), code="compare.margin", option="--margin")
+        raise ConfigError("\n".join(lines), code="cli.invalid_value", option="--margin")
     return margins
 
 

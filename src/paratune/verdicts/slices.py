@@ -105,7 +105,7 @@ def _by_label(task: RunRecord, rows: PredictionRows, split: str) -> Slices:
             raise DataError(
                 f"{split}: the label has {count:,} distinct values, and slices may have at most {MAX_SLICES}; slice "
                 "by a column with ranges of the label",
-                code="data.slices_too_many", source=split, name=LABEL, num_values=count, limit=MAX_SLICES,
+                code="data.too_many_values", source=split, name=LABEL, num_values=count, limit=MAX_SLICES,
             )  # fmt: skip
         return _of_values(values)
     else:

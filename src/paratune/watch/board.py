@@ -143,9 +143,9 @@ class Board:
             try:
                 kinds[path] = _kind({place.name for place in path.iterdir()}) or "folder"
             except OSError as error:
-                code = {FileNotFoundError: "run.not_found", NotADirectoryError: "run.not_a_run"}.get(type(error))
+                code = {FileNotFoundError: "run.not_found", NotADirectoryError: "run.not_found"}.get(type(error))
                 message = f"{plain(path)} cannot be read: {error.strerror}; give a run, a matrix or a folder of them"
-                raise CheckpointError(message, code=code or "run.unreadable", folder=path) from error
+                raise CheckpointError(message, code=code or "run.damaged", folder=path) from error
         self._folders = tuple(path for path, kind in kinds.items() if kind == "folder")
         # The named ones, and those that were seen running: they stay, also when their folder is deleted.
         self._shown = {path: kind for path, kind in kinds.items() if kind != "folder"}

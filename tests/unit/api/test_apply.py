@@ -65,7 +65,7 @@ COMMANDS: dict[str, Callable[[Path, str, Path, pytest.MonkeyPatch], object]] = {
     "evaluate": lambda model, data, *_: evaluate(str(model), data=data, device="cpu"),
     "predict": lambda model, data, out, _: predict(str(model), input=data, out=out, device="cpu"),
     "explain": lambda model, data, *_: explain(str(model), input=data, rows="0", method=("occlusion",), device="cpu"),
-    "feedback": refused(feedback, "feedback.no_run"),
+    "feedback": refused(feedback, "run.not_found"),
     "quantize": lambda model, data, out, _: quantize(str(model), to="bf16", out=out.with_suffix(""), data=data),
     "compress": refused(compress, "run.not_found"),
     "serve": stopped_serve,

@@ -13,9 +13,9 @@ from paratune.verdicts import read_margins
 
 
 def test_bad_arguments_have_the_codes_of_the_commands(tmp_path):
-    with raises_code("cli.unknown_name", "everything"):
+    with raises_code("cli.invalid_value", "everything"):
         paratune.compare("runs/a", "runs/b", allow=["everything"])
-    with raises_code("cli.unknown_name", "everything"):
+    with raises_code("cli.invalid_value", "everything"):
         paratune.compare("runs/a", "runs/b", allow="everything")
     with raises_code("run.not_found", "nowhere"):
         paratune.Run(tmp_path / "nowhere")

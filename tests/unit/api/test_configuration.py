@@ -64,5 +64,5 @@ def test_problems_are_listed_with_their_codes(file: Path):
         load({key: value for key, value in VALUES.items() if key != "run"}, None)
     with raises_code("config.unknown_key", "train.epoch"):
         load(VALUES, {"train.epoch": 1})
-    with raises_code("config.set_syntax", "train.epochs"):
+    with raises_code("cli.invalid_value", "train.epochs"):
         load(file, {"train.epochs": object()})

@@ -20,13 +20,13 @@ def test_texts_become_a_column(make: Callable[[list[str | None]], Any]):
 
 @pytest.mark.parametrize(("texts", "row"), [(["a", 3], 1), ([("a", "b")], 0), ([{"text": "a"}], 0), (["a\ud800"], 0)])
 def test_other_values_than_texts_are_refused(texts: Any, row: int):
-    with raises_code("data.not_text", row=row):
+    with raises_code("data.wrong_type", row=row):
         text_table(texts, "text")
 
 
 def test_a_mapping_is_not_read_as_the_names_of_its_columns():
     # Before, the words "text" and "pair" were predicted.
-    with raises_code("data.not_text", found="dict"):
+    with raises_code("data.wrong_type", found="dict"):
         text_table({"text": ["a"], "pair": ["b"]}, "text")  # type: ignore[arg-type]
 
 

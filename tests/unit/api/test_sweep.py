@@ -84,8 +84,8 @@ def test_a_run_with_other_settings_is_listed_as_changed(here: Path) -> None:
     [
         ({"until": "decided", "dry_run": True}, ("cli.conflict", "--until", "--dry-run")),
         ({"until": "fast"}, ("cli.invalid_value", "--until", "fast")),
-        ({"only": ["seed=9"]}, ("sweep.unknown_run", "--only", "9")),
-        ({"overrides": {"run.seed": 3}}, ("sweep.override", "run.seed")),
+        ({"only": ["seed=9"]}, ("run.not_found", "--only", "9")),
+        ({"overrides": {"run.seed": 3}}, ("sweep.invalid", "run.seed")),
         ({"overrides": {"batch.globl": 3}}, ("config.unknown_key", "batch.globl")),
     ],
 )
@@ -111,9 +111,9 @@ def test_a_sweep_has_its_runs_scores_and_states(folder: Path) -> None:
     assert table["test_accuracy"].isna().tolist() == [False, False, False, True]
     assert table["strategy"].tolist() == ["ddp", "ddp", "zero3", "zero3"]
     assert "zero3_seed-2" in found._repr_html_()
-    with raises_code("run.file_not_found"):
+    with raises_code("run.damaged"):
         paratune.Sweep(folder / "nowhere")
-    with raises_code("compare.margin", "speed=far"):
+    with raises_code("cli.invalid_value", "speed=far"):
         paratune.report(found, margin="speed=far")
 
 
@@ -135,13 +135,13 @@ def test_the_report_of_a_matrix_is_that_of_the_command(
 
 def test_options_without_effect_are_refused(folder: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "a")
-    with raises_code("compare.mixed_matrix"):
+    with raises_code("cli.conflict"):
         paratune.report(run, folder)
     with raises_code("cli.no_effect", "--baseline", f"paratune compare {folder} "):
         paratune.report(folder, baseline=run)
-    with raises_code("cli.out_of_range", "--price"):
+    with raises_code("cli.invalid_value", "--price"):
         paratune.report(folder, price=-1)
     with raises_code("cli.no_effect", "--layout"):
         paratune.report(run, layout="imdb")
-    with raises_code("cli.argument_missing"):
+    with raises_code("cli.required"):
         paratune.report()

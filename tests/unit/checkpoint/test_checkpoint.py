@@ -140,7 +140,7 @@ def test_an_interrupted_save_leaves_only_the_previous_checkpoint(
     assert [path.name for path in tmp_path.iterdir()] == ["step_000003"]
     assert checkpoint.find_newest(tmp_path) == before
     if expected is CheckpointError:
-        check_code(caught.value, "run.not_writable", "step_000006")
+        check_code(caught.value, "output.not_writable", "step_000006")
         assert "the disk is full" in str(caught.value) or "free some space" in str(caught.value)
 
 
@@ -166,7 +166,7 @@ def test_after_a_failed_write_the_remaining_tensors_are_still_gathered(tmp_path:
             seen.append(key)
             yield key, value
 
-    with raises_code("run.not_writable"):
+    with raises_code("output.not_writable"):
         checkpoint.save(tmp_path / "step_000001", gather(), {}, step=1, is_writer=True)
     assert seen == list(tensors())
 
@@ -312,7 +312,7 @@ def test_the_progress_of_a_damaged_checkpoint_is_empty(tmp_path: Path):
 
 def test_a_folder_that_is_not_writable_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with raises_code("run.not_writable", "step_000001"):
+    with raises_code("output.not_writable", "step_000001"):
         checkpoint.save(tmp_path / "file" / "step_000001", tensors().items(), {}, step=1, is_writer=True)
 
 
@@ -325,7 +325,7 @@ def test_a_full_disk_is_an_error_and_the_previous_checkpoint_stays(tmp_path: Pat
     try:
         before = save(mount, 3)
         large = {"model/weight": torch.zeros(2**20)}
-        with raises_code("run.not_writable", "step_000006"):
+        with raises_code("output.not_writable", "step_000006"):
             checkpoint.save(mount / "step_000006", large.items(), {}, step=6, is_writer=True)
         assert [path.name for path in mount.iterdir()] == ["step_000003"]
         assert checkpoint.find_newest(mount) == before

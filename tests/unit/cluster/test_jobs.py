@@ -131,7 +131,7 @@ def test_submissions_are_kept_and_found(tmp_path: Path):
     assert [item.job for item in submissions([tmp_path / "runs"])] == ["9", "20"]
     assert submissions([tmp_path / "runs" / "a"])[0].after == ("3",)
     assert submissions([tmp_path / "nowhere"]) == []
-    with raises_code("run.not_writable", "5", "jobs.jsonl"):
+    with raises_code("output.not_writable", "5", "jobs.jsonl"):
         record_submission(submission(tmp_path / "gone", "5"))
 
 

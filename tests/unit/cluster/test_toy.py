@@ -44,17 +44,17 @@ def test_missing_programs_are_named_with_the_install_command(monkeypatch: pytest
 
 @pytest.mark.parametrize("count", [0, -1, 65])
 def test_it_has_1_to_64_nodes(count: int, tmp_path: Path):
-    with raises_code("toy_cluster.invalid", "64", option="--nodes", value=count):
+    with raises_code("toy_cluster.not_started", "64", option="--nodes", value=count):
         toy.start(tmp_path, count)
 
 
 def test_folders_that_slurm_cannot_take_are_refused(installed: Path, tmp_path: Path):
-    with raises_code("toy_cluster.invalid", "--folder"):
+    with raises_code("toy_cluster.not_started", "--folder"):
         toy.start(tmp_path / "my cluster", 1)
-    with raises_code("toy_cluster.invalid"):
+    with raises_code("toy_cluster.not_started"):
         toy.start(Path("/tmp") / ("x" * 90), 1)
     (tmp_path / "file").touch()
-    with raises_code("toy_cluster.invalid"):
+    with raises_code("toy_cluster.not_started"):
         toy.start(tmp_path / "file", 1)
 
 

@@ -70,7 +70,7 @@ def test_a_link_to_a_file_elsewhere_is_not_packed(tmp_path: Path, place: str):
     (data / "state.json").write_text("{}")
     ({"model": model, "data": data}[place] / "notes.json").symlink_to(private)
     (tmp_path / "c.yaml").write_text(CONFIG.replace("demo:sentences", str(data)).replace("name: m", f"name: {model}"))
-    with raises_code("bundle.link", "notes.json"):
+    with raises_code("bundle.unsafe", "notes.json"):
         bundle(tmp_path / "c.yaml", out=tmp_path / "b.tar")
     assert not (tmp_path / "b.tar").exists()
 

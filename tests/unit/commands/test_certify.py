@@ -24,7 +24,7 @@ from paratune.records.certificate import TRAINED_TOLERANCES, Part
     ("option", "arguments"), [("--nproc 0", (0, 4)), ("--steps 0", (2, 0)), ("--nproc 0, --steps -1", (0, -1))]
 )
 def test_counts_below_one_are_refused(option: str, arguments: tuple[int, int]):
-    with raises_code("cli.out_of_range", option, "1"):
+    with raises_code("cli.invalid_value", option, "1"):
         certify(Path("c.yaml"), strategies="ddp", nproc=arguments[0], steps=arguments[1])
 
 

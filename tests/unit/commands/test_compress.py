@@ -83,7 +83,7 @@ def test_wrong_input_is_refused(run: Path, tmp_path: Path):
         command.compress(run, to=["int9"])
     with raises_code("run.no_predictions", "validation", split="validation"):
         command.compress(run, split="validation")
-    with raises_code("cli.out_of_range"):
+    with raises_code("cli.invalid_value"):
         command.compress(run, batch_size=0)
     with raises_code("run.not_found"):
         command.compress(tmp_path)

@@ -27,9 +27,9 @@ def test_init_overwrites_no_file_and_needs_data(written: Path, tmp_path: Path):
     with raises_code("output.exists"):
         init(written, train="reviews.csv")
     assert written.read_text() == before
-    with raises_code("output.no_folder"):
+    with raises_code("output.not_writable"):
         init(tmp_path / "nowhere" / "mine.yaml", train=str(tmp_path / "reviews.csv"))
-    with raises_code("cli.argument_missing", "--train"):
+    with raises_code("cli.required", "--train"):
         init(tmp_path / "other.yaml")
 
 
@@ -92,7 +92,7 @@ def test_init_reports_all_missing_files_at_once_and_writes_nothing(tmp_path: Pat
 
 
 def test_init_needs_data_or_the_template(tmp_path: Path):
-    with raises_code("cli.argument_missing", option="--train"):
+    with raises_code("cli.required", option="--train"):
         init(tmp_path / "my.yaml", task="classification")
 
 

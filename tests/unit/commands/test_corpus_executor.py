@@ -23,14 +23,14 @@ def site(folder, text):
 @pytest.mark.parametrize(
     ("changed", "refused"),
     [
-        ({"tasks": 0}, ("cli.out_of_range", "--tasks", "0", "1")),
-        ({"memory_gib": 0}, ("cli.out_of_range", "--task-gib", "0", "1")),
-        ({"site": "time: '10'\n"}, ("site.incomplete", "partition", "time")),
-        ({"site": "partition: a\n"}, ("site.incomplete", "partition", "time")),
+        ({"tasks": 0}, ("cli.invalid_value", "--tasks", "0", "1")),
+        ({"memory_gib": 0}, ("cli.invalid_value", "--task-gib", "0", "1")),
+        ({"site": "time: '10'\n"}, ("site.invalid_value", "partition", "time")),
+        ({"site": "partition: a\n"}, ("site.invalid_value", "partition", "time")),
         ({"site": "partition: a\ntime: '10'\ncontainer: {image: x.sif}\n"}, ("site.invalid_value", "--site")),
-        ({"tasks": 1002}, ("cli.out_of_range", "1001 of")),
-        ({"site": None}, ("cli.option_missing", "--executor", "--site")),
-        ({"executor": "ray"}, ("cli.option_missing", "--executor", "--site")),
+        ({"tasks": 1002}, ("cli.invalid_value", "1001 of")),
+        ({"site": None}, ("cli.required", "--executor", "--site")),
+        ({"executor": "ray"}, ("cli.required", "--executor", "--site")),
         ({"executor": "local", "site": None, "memory_gib": 4}, ("cli.no_effect", "--task-gib")),
     ],
 )
@@ -95,19 +95,19 @@ def test_a_site_that_does_not_fit_is_refused_before_the_first_stage(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
     chosen = {"executor": "slurm", "tasks": 2, "site": site(tmp_path, "partition: a\n")}
-    with raises_code("site.incomplete", "partition", "time"):
+    with raises_code("site.invalid_value", "partition", "time"):
         build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, **chosen)
     assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.parametrize("given", [{"tasks": 2}, {"executor": "ray"}, {"site": "x.yaml"}, {"task_gib": 2}])
 def test_the_options_of_a_cluster_go_together(tmp_path, given):
-    with raises_code("cli.option_missing", "--executor", "--tasks"):
+    with raises_code("cli.required", "--executor", "--tasks"):
         corpus(tmp_path / "c.yaml", **given)
 
 
 def test_tasks_are_at_least_1(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
-    with raises_code("cli.out_of_range", "--tasks", "0"):
+    with raises_code("cli.invalid_value", "--tasks", "0"):
         corpus(tmp_path / "c.yaml", executor="local", tasks=0)

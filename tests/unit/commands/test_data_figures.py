@@ -77,7 +77,7 @@ def test_columns_that_cannot_be_drawn_are_refused(config, tmp_path):
 
 def test_a_column_with_too_many_values_cannot_group(config, tmp_path, monkeypatch):
     monkeypatch.setattr("paratune.commands.data_figures.MAX_GROUPS", 7)
-    with raises_code("data.too_many_groups", "8", "7", key="data.figures.by"):
+    with raises_code("data.too_many_values", "8", "7", key="data.figures.by"):
         view(config, tmp_path, "data.figures.by=Name")
 
 

@@ -38,7 +38,7 @@ def test_variables_of_a_site_are_expanded(monkeypatch):
 def test_conflicting_options_are_refused():
     with raises_code("cli.conflict", "--nproc", "--site"):
         doctor(Path("c.yaml"), site=Path("s"), nproc=2)
-    with raises_code("cli.out_of_range", "--nproc", "0", "1"):
+    with raises_code("cli.invalid_value", "--nproc", "0", "1"):
         doctor(Path("c.yaml"), nproc=0)
     with raises_code("cli.no_effect", "--site"):
         doctor(site=Path("s"))

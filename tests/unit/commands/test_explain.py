@@ -54,9 +54,9 @@ def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, data
     for rows in ("", "a", "3-1", "1,", "-1", "0-99999999"):
         with raises_code("explain.rows", "--rows"):
             run(model, data=data, rows=rows)
-    with raises_code("explain.row_without_text", row=1):
+    with raises_code("explain.rows", row=1):
         run(model, data=data, rows="0-2")
-    with raises_code("explain.no_such_row", row=7):
+    with raises_code("explain.rows", row=7):
         run(model, data=data, rows="7")
     (tmp_path / "file").write_text("")
     with raises_code("output.foreign"):

@@ -83,18 +83,18 @@ def test_typed_texts_are_not_cached(model: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_text_without_a_mask_is_named(model: str):
-    with raises_code("data.no_mask", "2", "a <mask>", "MASK"):
+    with raises_code("tokenizer.token_missing", "2", "a <mask>", "MASK"):
         fill(model, ["a [MASK]", "a <mask>"])
 
 
 def test_a_mask_beyond_the_maximum_length_is_an_error(model: str):
-    with raises_code("data.no_mask", "2", "64"):
+    with raises_code("tokenizer.token_missing", "2", "64"):
         fill(model, ["a [MASK]", "[MASK] " + "good " * 70 + "[MASK]", "a [MASK]"])
 
 
 @pytest.mark.parametrize("top_k", [0, -1, len(VOCABULARY) + 1])
 def test_top_k_is_at_most_the_vocabulary(model: str, top_k: int):
-    with raises_code("cli.out_of_range", top_k, len(VOCABULARY), "--top-k", "1"):
+    with raises_code("cli.invalid_value", top_k, len(VOCABULARY), "--top-k", "1"):
         fill(model, TEXTS, top_k)
 
 

@@ -125,7 +125,7 @@ def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys
         (["spam="], "cli.invalid_value"),
         (["spam=LABEL_7"], "cli.invalid_value"),
         (["LABEL_0=LABEL_1"], "cli.invalid_value"),  # no value is left for LABEL_0
-        (["1=LABEL_0", "1=LABEL_1"], "cli.named_twice"),
+        (["1=LABEL_0", "1=LABEL_1"], "cli.conflict"),
     ],
 )
 def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, labels: list[str], code: str):
@@ -250,7 +250,7 @@ def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytes
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_column_name_clash_is_found_before_predicting(model: str, tmp_path: Path, taken: str):
     source = write(tmp_path / "in.csv", ("text", taken))
-    with raises_code("data.column_taken", "in.csv", taken):
+    with raises_code("data.column_twice", "in.csv", taken):
         predict(model, source, tmp_path / "out.csv")
 
 
@@ -258,11 +258,11 @@ def test_a_column_name_clash_is_found_before_predicting(model: str, tmp_path: Pa
 def test_an_unwritable_output_is_found_before_predicting(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = write(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
-    with raises_code("output.not_a_file", "folder.csv"):
+    with raises_code("output.not_writable", "folder.csv"):
         predict(model, source, tmp_path / "folder.csv", overwrite=True)
-    with raises_code("output.no_folder", option="--out"):
+    with raises_code("output.not_writable", option="--out"):
         predict(model, source, tmp_path / "nowhere" / "out.csv")
-    with raises_code("cli.out_of_range", "--batch-size", "0", "1"):
+    with raises_code("cli.invalid_value", "--batch-size", "0", "1"):
         predict(model, source, tmp_path / "out.csv", batch_size=0)
 
     def read_only(**_: object) -> None:
@@ -289,7 +289,7 @@ def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path)
         _predict(tmp_path / "out.txt")
     with raises_code("output.exists", "taken.csv", "--out", "--overwrite"):
         _predict(taken)
-    with raises_code("output.no_folder", option="--out"):
+    with raises_code("output.not_writable", option="--out"):
         _predict(tmp_path / "nowhere" / "out.csv")
     # With --overwrite it reads the input next, which is missing.
     with raises_code("data.not_found"):
@@ -299,7 +299,7 @@ def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path)
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_batch_has_at_least_one_sample(size: int):
-    with raises_code("cli.out_of_range", option="--batch-size", value=size):
+    with raises_code("cli.invalid_value", option="--batch-size", value=size):
         run_evaluate("no-model", data="no-file", batch_size=size, device="cpu")
 
 
@@ -339,9 +339,9 @@ def test_slices_are_checked_before_the_forward_pass(model: str, tmp_path: Path, 
     data = write(tmp_path / "data.csv")
     with raises_code("data.column_missing", "topic", "text", name="topic"):
         sliced(model, data, "topic")
-    with raises_code("cli.argument_missing", "--data", option="--data"):
+    with raises_code("cli.required", "--data", option="--data"):
         sliced(model, None)
-    with raises_code("run.not_a_run", "--data", target=model):
+    with raises_code("run.not_found", "--data", target=model):
         sliced(model, None, "topic")
 
 
@@ -412,8 +412,8 @@ def test_typed_texts_have_a_prediction_each(
 @pytest.mark.parametrize(
     ("record", "options", "code"),
     [
-        (RECORD, {}, "cli.argument_missing"),
-        (RECORD, {"input": "a.csv"}, "cli.argument_missing"),
+        (RECORD, {}, "cli.required"),
+        (RECORD, {"input": "a.csv"}, "cli.required"),
         (RECORD, {"input": "a.csv", "out": Path("b.csv"), "text": ["a", "b"]}, "cli.conflict"),
         (RECORD, {"text": ["a"], "text_pair": ["b"]}, "data.column_missing"),
         (PAIR, {"text": ["a"]}, "data.column_missing"),

@@ -155,7 +155,7 @@ def test_files_of_either_layout_score_a_model(model: Path, tmp_path: Path, capsy
 def test_columns_that_are_not_needed_may_have_any_name(model: Path, tmp_path: Path):
     source = tmp_path / "in.csv"
     source.write_text("question,context,null_odds\nfilm was?,the film was one,mine\n")
-    with raises_code("data.column_taken", "null_odds"):
+    with raises_code("data.column_twice", "null_odds"):
         predict(model, source, tmp_path / "out.csv")
     (model / TASK_FILE).unlink()  # by no option may questions lack an answer: there are no odds
     predict(model, source, tmp_path / "out.csv")

@@ -143,11 +143,11 @@ def test_the_number_of_processes_is_checked_before_anything_is_queued(launch: La
 @pytest.mark.parametrize(
     ("changed", "refused"),
     [
-        ({"nodes": 0}, ("cli.out_of_range", "--nodes 0", "1")),
-        ({"gpus_per_node": -1}, ("cli.out_of_range", "--gpus-per-node -1", "0")),
-        ({"array": True, "max_at_once": 0}, ("cli.out_of_range", "--max-at-once 0")),
-        ({"max_at_once": 2}, ("cli.option_missing", "--array")),
-        ({"only": ["nproc=1"]}, ("cli.option_missing", "--array")),
+        ({"nodes": 0}, ("cli.invalid_value", "--nodes 0", "1")),
+        ({"gpus_per_node": -1}, ("cli.invalid_value", "--gpus-per-node -1", "0")),
+        ({"array": True, "max_at_once": 0}, ("cli.invalid_value", "--max-at-once 0")),
+        ({"max_at_once": 2}, ("cli.required", "--array")),
+        ({"only": ["nproc=1"]}, ("cli.required", "--array")),
         ({"after": ["1;reboot"]}, ("cli.invalid_value", "--after 1;reboot")),
     ],
 )
@@ -159,7 +159,7 @@ def test_contradicting_options_of_launch_are_refused(changed: dict[str, Any], re
 def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: Launch, here: Path, capsys: Any):
     with raises_code("cli.no_effect", "c.yaml", "--array"):
         launch("c.yaml", array=True)
-    with raises_code("cli.option_missing", "m.yaml", "--array"):
+    with raises_code("cli.required", "m.yaml", "--array"):
         launch("m.yaml")
     assert launch("m.yaml", array=True, json=True, max_at_once=3) == 0
     result = json.loads(capsys.readouterr().out)
@@ -325,6 +325,6 @@ def test_a_dry_run_without_a_site_is_for_the_plain_site(launch: Launch, capsys: 
 
 
 def test_only_a_dry_run_needs_no_site(launch: Launch, here: Path):
-    with raises_code("cli.argument_missing", option="--site"):
+    with raises_code("cli.required", option="--site"):
         launch(site=None)
     assert not (here / "words").exists()

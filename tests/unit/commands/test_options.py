@@ -48,9 +48,9 @@ def test_arguments_are_options_and_the_docstring_is_the_help(capsys: pytest.Capt
     ("name", "options", "code"),
     [
         ("a.txt", {"suffixes": (".csv",)}, "output.format"),
-        ("folder", {"overwrite": True}, "output.not_a_file"),
+        ("folder", {"overwrite": True}, "output.not_writable"),
         ("taken.csv", {}, "output.exists"),
-        ("nowhere/a.csv", {}, "output.no_folder"),
+        ("nowhere/a.csv", {}, "output.not_writable"),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, name: str, options: dict, code: str):

@@ -83,11 +83,11 @@ def test_a_class_without_kept_rows_gives_a_warning(tmp_path, texts, caplog):
 @pytest.mark.parametrize(
     ("options", "refused"),
     [
-        ({"threshold": 0.4}, ("cli.out_of_range", "0", "5", "2", "1")),
-        ({"threshold": 1.5}, ("cli.out_of_range", "1")),
-        ({"threshold": 0.0}, ("cli.out_of_range", "--threshold", "0")),
-        ({"limit": 0}, ("cli.out_of_range", "--limit", "0", "1")),
-        ({"max_per_class": 0}, ("cli.out_of_range", "--max-per-class", "0", "1")),
+        ({"threshold": 0.4}, ("cli.invalid_value", "0", "5", "2", "1")),
+        ({"threshold": 1.5}, ("cli.invalid_value", "1")),
+        ({"threshold": 0.0}, ("cli.invalid_value", "--threshold", "0")),
+        ({"limit": 0}, ("cli.invalid_value", "--limit", "0", "1")),
+        ({"max_per_class": 0}, ("cli.invalid_value", "--max-per-class", "0", "1")),
     ],
 )
 def test_invalid_thresholds_are_refused(tmp_path, texts, options, refused):
@@ -100,7 +100,7 @@ def test_models_with_different_tasks_are_refused(tmp_path, texts):
     other = model(tmp_path / "b", task={"kind": "classification", "labels": ["no", "yes"]})
     with raises_code("pseudo_label.models_differ", "classification", "yes"):
         label([first, other], texts, tmp_path / "made.csv")
-    with raises_code("cli.named_twice"):
+    with raises_code("cli.conflict"):
         label([first, f"{first}/"], texts, tmp_path / "made.csv")
     sets = model(tmp_path / "c", task={"kind": "multi_label", "labels": ["no", "yes"], "separator": ";"})
     with raises_code("task.unsupported", "multi_label", "classification"):
@@ -110,9 +110,9 @@ def test_models_with_different_tasks_are_refused(tmp_path, texts):
 @pytest.mark.parametrize(
     ("columns", "refused"),
     [
-        ({"id": "confidence"}, ("data.column_taken",)),
-        ({"label": "spread"}, ("data.column_taken",)),
-        ({"id": "sentiment"}, ("data.column_taken", "sentiment")),
+        ({"id": "confidence"}, ("data.column_twice",)),
+        ({"label": "spread"}, ("data.column_twice",)),
+        ({"id": "sentiment"}, ("data.column_twice", "sentiment")),
     ],
 )
 def test_columns_that_would_be_overwritten_are_refused(tmp_path, columns, refused):
@@ -143,7 +143,7 @@ def test_an_error_in_the_record_leaves_no_output(tmp_path, texts, monkeypatch):
 
 
 def test_without_confident_rows_nothing_is_written(tmp_path, texts):
-    with raises_code("data.nothing_kept", "--threshold", "1", "0", "3"):
+    with raises_code("data.empty", "--threshold", "1", "0", "3"):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv", threshold=1.0)
     assert not list(tmp_path.glob("made*"))
 

@@ -59,8 +59,8 @@ def test_rows_are_those_of_the_run(model: str, tmp_path: Path):
 
 def test_impossible_options_are_refused(model: str, tmp_path: Path):
     rows, out = str(tmp_path / "rows.csv"), tmp_path / "out"
-    with raises_code("cli.out_of_range"):
+    with raises_code("cli.invalid_value"):
         command.quantize(model, to="bf16", out=out, data=rows, rows=0)
-    with raises_code("cli.option_missing", option="--data"):
+    with raises_code("cli.required", option="--data"):
         command.quantize(model, to="bf16", out=out)
     assert not out.exists()

@@ -54,8 +54,8 @@ def _train(
     ("named", "refused"),
     [
         ({"resume": True, "overwrite": True}, ("cli.conflict",)),
-        ({"num_processes": 0}, ("cli.out_of_range", "--nproc", "0", "1")),
-        ({"num_processes": -2}, ("cli.out_of_range", "--nproc", "2", "1")),
+        ({"num_processes": 0}, ("cli.invalid_value", "--nproc", "0", "1")),
+        ({"num_processes": -2}, ("cli.invalid_value", "--nproc", "2", "1")),
         ({"num_processes": 4}, ("batch.uneven_share", "6", "4")),
     ],
 )

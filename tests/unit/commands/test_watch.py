@@ -60,7 +60,7 @@ def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_without_paths_it_looks_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with raises_code("run.nothing_to_watch"):
+    with raises_code("run.not_found"):
         watch()
     finish(tmp_path / "runs" / "a")
     watch()

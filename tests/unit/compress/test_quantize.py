@@ -181,7 +181,7 @@ def test_export_that_differs_is_refused_and_leaves_nothing(tmp_path: Path, monke
         return tuple(output * 1.01 for output in forward(self, *inputs))
 
     monkeypatch.setattr(quantize._Exported, "forward", wrong)
-    with raises_code("quantize.export_differs", architecture="BertForSequenceClassification"):
+    with raises_code("quantize.export", architecture="BertForSequenceClassification"):
         quantize_model(QuantizeJob(trained, "model", "int8", rows_of(trained)), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("model", "cache")] == []
 
@@ -197,7 +197,7 @@ def test_failed_export_names_the_architecture(tmp_path: Path, monkeypatch: pytes
 def test_outputs_that_are_not_numbers_are_refused(tmp_path: Path):
     trained = save_case(tmp_path / "model", "classification")
     trained.model.hf.classifier.bias.data[1] = torch.inf
-    with raises_code("quantize.not_finite", form="bf16"):
+    with raises_code("quantize.export", form="bf16"):
         quantize_model(QuantizeJob(trained, "model", "bf16", rows_of(trained)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -208,11 +208,11 @@ def test_onnx_file_cannot_be_quantized_again_explained_or_moved_to_a_gpu(tmp_pat
     trained = save_case(tmp_path / "model", "classification")
     quantize_model(QuantizeJob(trained, "model", "onnx", rows_of(trained)), tmp_path / "out")
     again = load(tmp_path / "out")
-    with raises_code("quantize.is_onnx"):
+    with raises_code("model.is_onnx"):
         require_quantizable(again, "out", "int8")
-    with raises_code("explain.onnx"):
+    with raises_code("model.is_onnx"):
         require_explainable(again, "out")
-    with raises_code("device.onnx_cpu_only", option="--device"):
+    with raises_code("device.conflict", option="--device"):
         load_trained(str(tmp_path / "out"), NamedColumns(), "cuda")
     (tmp_path / "out" / "model.onnx").write_bytes(b"damaged")
     with raises_code("model.changed"):
@@ -225,6 +225,6 @@ def test_a_full_disk_during_the_export_is_not_a_problem_of_the_architecture(tmp_
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     trained = save_case(tmp_path / "model", "classification")
-    with raises_code("quantize.not_writable", folder=tmp_path / "out"):
+    with raises_code("output.not_writable", folder=tmp_path / "out"):
         quantize_model(QuantizeJob(trained, "model", "onnx", rows_of(trained)), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -39,7 +39,7 @@ def load(tmp_path: Path) -> Any:
 def test_strategies_are_separated_by_commas_outside_of_brackets():
     assert strategy_names("ddp, zero3,ddp,") == ["ddp", "zero3"]
     assert strategy_names("pipeline:2:balance=[3,1],hsdp:2") == ["pipeline:2:balance=[3,1]", "hsdp:2"]
-    with raises_code("cli.argument_missing", option="--strategies"):
+    with raises_code("cli.required", option="--strategies"):
         strategy_names(" ,")
 
 

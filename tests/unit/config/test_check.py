@@ -26,7 +26,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ),
         (
             "train.epochs= train.max_steps=5 train.warmup_steps=6",
-            "config.never_due",
+            "config.no_effect",
             ["train.warmup_steps", "6", "train.max_steps"],
         ),
         ("batch.global=", "config.required", ["batch.global", "batch.per_device"]),
@@ -43,12 +43,12 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("checkpoint.every=steps", "config.required", ["checkpoint.steps", "checkpoint.every: steps"]),
         (
             "train.epochs= train.max_steps=5 evaluate.every=steps evaluate.steps=6",
-            "config.never_due",
+            "config.no_effect",
             ["evaluate.steps", "6", "train.max_steps: 5"],
         ),
         (
             "train.epochs= train.max_steps=5 checkpoint.every=steps checkpoint.steps=6",
-            "config.never_due",
+            "config.no_effect",
             ["checkpoint.steps", "6", "train.max_steps: 5"],
         ),
         ("checkpoint.steps=5 checkpoint.every=never", "config.no_effect", ["checkpoint.steps: 5"]),
@@ -485,7 +485,7 @@ def test_a_pipeline_cannot_train_only_the_head(reject, good):
         (4, 1, "estimated", 2, ("strategy.too_many_stages", "4", "2")),
         (2, 2, "measured", 3, ("strategy.too_many_stages", "2", "4", "3")),
         (2, 1, "estimated", 1, ("strategy.too_many_stages", "1")),
-        (2, 1, [3, 4], 6, ("strategy.balance_mismatch", "3", "4", "7", "6")),
+        (2, 1, [3, 4], 6, ("strategy.cannot_cut", "3", "4", "7", "6")),
     ],
 )  # fmt: skip
 def test_stages_must_match_the_blocks(

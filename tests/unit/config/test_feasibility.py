@@ -140,7 +140,7 @@ RULES = [
         ("strategy.stages", "strategy.kind"),
     ),
     Rule(
-        "strategy.balance_mismatch",
+        "strategy.cannot_cut",
         ("strategy={kind: pipeline, stages: 2, balance: [3, 2]}",),
         2,
         {"balance": [3, 2], "num_blocks": 4},
@@ -355,7 +355,7 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
     assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
     (finding,) = feasible.check_feasible(setup)
     assert finding.code == feasible.FINDINGS.get(rule.code, (rule.code, ""))[0]
-    assert finding.line or rule.code in ("strategy.balance_mismatch", "batch.too_large")
+    assert finding.line or rule.code in ("strategy.cannot_cut", "batch.too_large")
     key, _, value = finding.line.partition(": ")
     if value:  # the line that it gives takes the reason away
         repaired = replace(setup, loaded=load(*without(rule.overrides, key), f"{key}={value}"))

@@ -111,7 +111,7 @@ def test_set_comes_last_and_the_later_one_wins(tmp_path):
 def test_an_invalid_set_is_a_problem(tmp_path, override, what):
     write(tmp_path, top="a: 1\n")
     layer = read_layers(tmp_path / "top.yaml", [override])
-    assert [(problem.code, problem.place) for problem in layer.problems] == [("config.set_syntax", SET)]
+    assert [(problem.code, problem.place) for problem in layer.problems] == [("cli.invalid_value", SET)]
     assert what in layer.problems[0].message
 
 
@@ -193,7 +193,7 @@ def test_the_mappings_are_those_of_the_sections():
         ("goood.yaml", ("config.file_not_found", "goood.yaml")),
         ("zzz.yaml", ("config.file_not_found",)),
         ("no/good.yaml", ("config.file_not_found",)),
-        ("", ("config.file_unreadable", "YAML")),
+        ("", ("config.file_not_found", "YAML")),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_that_names_it(good, name, refused):
@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(good, name, refuse
 
 def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
     (tmp_path / "x.yaml").write_bytes(b"a: caf\xe9\n")
-    with raises_code("config.file_unreadable", "8", "0xe9", "6"):
+    with raises_code("config.file_not_found", "8", "0xe9", "6"):
         read_layers(tmp_path / "x.yaml", [])
     (tmp_path / "x.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert read_layers(tmp_path / "x.yaml", []).values == {"a": 1}

@@ -136,7 +136,7 @@ def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path, go
         ("config.required", "x.yaml", 7),
         ("config.duplicate_key", "x.yaml", 8),
         ("config.invalid_value", "good.yaml", 14),
-        ("config.set_syntax", "--set", None),
+        ("cli.invalid_value", "--set", None),
         ("config.invalid_value", "--set", None),
     ]
 
@@ -148,10 +148,10 @@ def test_one_problem_is_one_problem(complain):
 @pytest.mark.parametrize(
     ("text", "code", "values"),
     [
-        ("", "config.not_mapping", ["x.yaml", "paratune config init"]),
-        ("# nothing\n", "config.not_mapping", ["x.yaml"]),
-        ("- a\n", "config.not_mapping", ["line 1", "a list"]),
-        ("hello\n", "config.not_mapping", ["line 1", "hello"]),
+        ("", "config.syntax", ["x.yaml", "paratune config init"]),
+        ("# nothing\n", "config.syntax", ["x.yaml"]),
+        ("- a\n", "config.syntax", ["line 1", "a list"]),
+        ("hello\n", "config.syntax", ["line 1", "hello"]),
         ("task: [\n", "config.syntax", ["line 1"]),
         ("task: a: b\n", "config.syntax", ["line 1", "a: b"]),
     ],

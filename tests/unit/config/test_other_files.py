@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_opened_is_reported_by_the_reader_of_configuration
 
     monkeypatch.setattr("io.open", refuse)
     refuse_other_file(path)
-    with raises_code("config.file_unreadable", "Permission denied", path=path):
+    with raises_code("config.file_not_found", "Permission denied", path=path):
         load_config(path)
 
 
@@ -81,6 +81,6 @@ def test_a_file_that_extends_data_is_an_error_with_the_line(tmp_path):
 def test_a_file_of_one_text_is_shown_in_part(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("word " * 1000)
-    with raises_code("config.not_mapping", "word word") as raised:
+    with raises_code("config.syntax", "word word") as raised:
         load_config(path)
     assert len(str(raised.value)) < 300

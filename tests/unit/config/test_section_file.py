@@ -44,4 +44,4 @@ def test_problems_of_values_and_of_the_check_are_listed_together(tmp_path):
 def test_a_file_that_is_not_a_mapping_is_refused(tmp_path):
     with pytest.raises(ConfigError) as raised:
         read(tmp_path, "- a\n")
-    check_code(raised.value, "config.not_mapping")
+    check_code(raised.value, "config.syntax")

@@ -90,9 +90,9 @@ def test_dropped_rows_have_their_text(work):
     assert rows["http://b.pt/logo.png"]["text"] is None
     assert ids(draw_dropped(work, stage="clean/quality", reason="near duplicate", num=9, seed=0)) == ["d5"]
     assert draw_dropped(work, stage="extract", reason=None, num=9, seed=0) == []
-    with raises_code("cli.unknown_name", "--reason simbols", "symbols"):
+    with raises_code("cli.invalid_value", "--reason simbols", "symbols"):
         draw_dropped(work, stage=None, reason="simbols", num=9, seed=0)
-    with raises_code("cli.unknown_name", "--stage clean/qualiti", "clean/quality"):
+    with raises_code("cli.invalid_value", "--stage clean/qualiti", "clean/quality"):
         draw_dropped(work, stage="clean/qualiti", reason=None, num=9, seed=0)
 
 
@@ -153,7 +153,7 @@ def test_there_must_be_something(tmp_path):
     with raises_code("corpus.not_finished"):
         draw_kept(tmp_path, stage=None, num=1, seed=0)
     assert ids(draw_kept(tmp_path, stage="extract", num=1, seed=0)) == ["d0"]
-    with raises_code("cli.unknown_name", "--stage"):
+    with raises_code("cli.invalid_value", "--stage"):
         draw_kept(tmp_path, stage="extrac", num=1, seed=0)
 
 

@@ -66,9 +66,9 @@ def test_errors_of_duckdb_become_data_errors(tmp_path, monkeypatch):
     with raises_code("corpus.damaged", "nothing"):
         list(query(tmp_path, f"SELECT nothing FROM {parquet([table])}"))
     monkeypatch.setattr(database, "MEMORY", "1MiB")
-    with raises_code("corpus.not_writable", "Out of Memory Error", folder=tmp_path):
+    with raises_code("output.not_writable", "Out of Memory Error", folder=tmp_path):
         list(query(tmp_path, "SELECT sum(i), list(i) FROM range(1000000) numbers(i)"))
-    with raises_code("corpus.not_writable", "IO Error"):  # as when the disk is full
+    with raises_code("output.not_writable", "IO Error"):  # as when the disk is full
         list(query(tmp_path, f"FROM {parquet([tmp_path / 'missing'])}"))
 
 

@@ -123,7 +123,7 @@ def test_the_missing_stage_is_named_in_any_folder(tmp_path, folder):
 
 def test_a_folder_with_other_files_is_not_changed(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
-    with raises_code("run.folder_taken"):
+    with raises_code("output.foreign"):
         begin(stage(tmp_path))
     assert (tmp_path / "thesis.txt").exists()
 

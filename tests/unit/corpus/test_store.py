@@ -100,7 +100,7 @@ def test_sentences_know_their_capture(tmp_path):
 def test_sentences_of_other_documents_are_refused(tmp_path):
     extracted(tmp_path, ["Um texto."])
     sentences(tmp_path, [("d7", "Um texto.")])
-    with raises_code("data.damaged", "d7"):
+    with raises_code("data.unreadable", "d7"):
         made(tmp_path)
     shutil.rmtree(tmp_path / "5_sentences")
     sentences(tmp_path, [("d0", "Um texto.")], [])
@@ -197,7 +197,7 @@ def test_other_files_are_not_touched(tmp_path):
     extracted(tmp_path, TEXTS)
     (tmp_path / "6_store").mkdir()
     (tmp_path / "6_store/mine.txt").touch()
-    with raises_code("run.folder_taken", "6_store"):
+    with raises_code("output.foreign", "6_store"):
         made(tmp_path)
 
 

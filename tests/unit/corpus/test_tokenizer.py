@@ -75,7 +75,7 @@ def test_the_vocabulary_has_the_size_that_was_asked_for():
 
 def test_a_vocabulary_without_room_for_the_letters_is_refused():
     # 5 special tokens, a and b, ##a and ##b: 9.
-    with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8", "2", "9"):
+    with raises_code("tokenizer.unsupported", "--vocab-size", "8", "2", "9"):
         train_tokenizer(lambda: ["aab bba"], TokenizerRecipe(vocab_size=8))
 
 
@@ -98,12 +98,12 @@ def test_the_record_has_the_recipe(tmp_path: Path):
 @pytest.mark.parametrize(
     ("recipe", "refused"),
     [
-        (TokenizerRecipe(vocab_size=5), ("tokenizer.vocabulary_size", "--vocab-size", "5", "6", "wordpiece")),
+        (TokenizerRecipe(vocab_size=5), ("tokenizer.unsupported", "--vocab-size", "5", "6", "wordpiece")),
         (
             TokenizerRecipe(kind="bpe", vocab_size=260),
-            ("tokenizer.vocabulary_size", "--vocab-size", "260", "261", "bpe"),
+            ("tokenizer.unsupported", "--vocab-size", "260", "261", "bpe"),
         ),
-        (TokenizerRecipe(max_length=0), ("cli.out_of_range", "--max-length", "0", "1")),
+        (TokenizerRecipe(max_length=0), ("cli.invalid_value", "--max-length", "0", "1")),
     ],
 )
 def test_impossible_recipes_are_refused(recipe: TokenizerRecipe, refused: tuple[str, ...]):

@@ -57,7 +57,7 @@ def test_the_format_of_labels_is_found(labels, expected):
 
 
 def test_labels_with_several_meanings_need_the_option():
-    with raises_code("data.choice_label", formats=["index", "number"]):
+    with raises_code("data.label_unfit", formats=["index", "number"]):
         select([1, 1, 1])
     assert select([1, 1, 1], task="number")[0].labels.tolist() == [0, 0, 0]
 
@@ -69,16 +69,16 @@ def test_texts_with_a_decimal_point_are_no_places():
 
 
 def test_labels_that_are_no_choice_are_shown():
-    with raises_code("data.choice_label", value="E", format="letter", rows=[2]):
+    with raises_code("data.label_unfit", value="E", format="letter", rows=[2]):
         select(["A", "B", "E"])
-    with raises_code("data.choice_label", value=2, format="index", rows=[1]):
+    with raises_code("data.label_unfit", value=2, format="index", rows=[1]):
         select([0, 2, 0], task="index")
 
 
 def test_a_list_column_has_the_same_choices():
     samples, found = select([3, 0, 2], as_lists=True)
     assert (samples.choices, found) == ([tuple(row) for row in CHOICES], "index")
-    with raises_code("data.not_lists", name="options"):
+    with raises_code("data.wrong_type", name="options"):
         select([0, 0, 0], as_lists=True, choices=["good, bad"] * 3)
 
 

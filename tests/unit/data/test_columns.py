@@ -54,7 +54,7 @@ def test_missing_values_are_refused_or_dropped_and_counted():
 
 
 def test_no_row_left_is_an_error_even_when_dropping():
-    with raises_code("data.no_rows_left", source="here.csv"):
+    with raises_code("data.empty", source="here.csv"):
         take({"text": ["", None], "label": ["good", "bad"]}, missing="drop")
 
 
@@ -68,9 +68,9 @@ def test_absent_columns_suggest_the_nearest_name():
 @pytest.mark.parametrize(
     ("values", "refused"),
     [
-        ([5, 6], ("data.not_text", "int64", "5")),
-        (["5", "6.5"], ("data.not_text", "5")),
-        ([["a"], ["b"]], ("data.not_text", "here.csv", "text")),
+        ([5, 6], ("data.wrong_type", "int64", "5")),
+        (["5", "6.5"], ("data.wrong_type", "5")),
+        ([["a"], ["b"]], ("data.wrong_type", "here.csv", "text")),
     ],
 )
 def test_a_text_column_without_text_is_refused(values, refused):
@@ -119,7 +119,7 @@ def test_take_selects_all_values_of_a_sample():
 def test_objects_in_a_text_column_are_an_error(value: str):
     lines = f'{{"text": "a", "other": 1}}\n{{"text": {value}, "other": {value}}}\n'
     table = parse_json(lines, "a.jsonl")
-    with raises_code("data.not_text", "a.jsonl, line 2", "column text"):
+    with raises_code("data.wrong_type", "a.jsonl, line 2", "column text"):
         TableReader(table, Columns(text="text"), "refuse", "a.jsonl").texts("text")
     # Columns that are not used may have any values, here as JSON.
     assert table["other"].to_pylist() == ["1", value]

@@ -43,7 +43,7 @@ def test_universal_dependencies(tmp_path):
 @pytest.mark.parametrize(("name", "text", "line"), [("a.conll", "EU O\nrejects\n", 2), ("a.conllu", "1\tEU\tO\n", 1)])
 def test_lines_of_another_width_are_named(tmp_path, name, text, line):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    with raises_code("data.conll", f"line {line}", line=line):
+    with raises_code("data.unreadable", f"line {line}", line=line):
         read_table(str(tmp_path / name))
 
 
@@ -63,7 +63,7 @@ NUMBERED = {
 
 @pytest.mark.parametrize("text", NUMBERED.values(), ids=NUMBERED)
 def test_a_first_column_that_numbers_the_words_is_refused(tmp_path, text):
-    with raises_code("data.conll_numbers", "a.conll", column=1):
+    with raises_code("data.unreadable", "a.conll", column=1):
         read(tmp_path, text)
 
 
@@ -102,5 +102,5 @@ def test_each_line_of_conllu_that_begins_with_a_number_sign_is_a_comment(tmp_pat
 
 
 def test_a_line_with_another_width_inside_a_sentence_is_no_comment(tmp_path):
-    with raises_code("data.conll", line=2):
+    with raises_code("data.unreadable", line=2):
         read(tmp_path, "EU NNP O\n# O\n")

@@ -172,7 +172,7 @@ def test_all_settings_of_windows_change_the_fingerprint(tmp_path):
 
 
 def test_a_window_without_room_for_text_is_an_error(tmp_path):
-    with raises_code("data.max_length_too_small", "max_length", "2", "3"):
+    with raises_code("data.max_length_unfit", "max_length", "2", "3"):
         windows(TEXTS, tmp_path, max_length=2)
 
 
@@ -200,16 +200,16 @@ def test_a_tokenizer_without_mask_token_or_word_starts_is_an_error():
     check_tokenizer(tiny_tokenizer(), whole_words=True)
     without = tiny_tokenizer()
     without.mask_token = None
-    with raises_code("tokenizer.no_mask_token", key="task.kind"):
+    with raises_code("tokenizer.token_missing", key="task.kind"):
         check_tokenizer(without)
     made_up = tiny_tokenizer()
     vocabulary = {token: number for number, token in enumerate(VOCABULARY) if token != "[MASK]"}
     made_up.backend_tokenizer.model = models.WordPiece(vocab=vocabulary, unk_token="[UNK]")
-    with raises_code("tokenizer.no_mask_token", key="task.kind"):
+    with raises_code("tokenizer.token_missing", key="task.kind"):
         check_tokenizer(made_up)
     slow = transformers.ByT5Tokenizer(mask_token="<mask>")
     check_tokenizer(slow)
-    with raises_code("tokenizer.slow", "whole_words", "ByT5Tokenizer"):
+    with raises_code("tokenizer.unsupported", "whole_words", "ByT5Tokenizer"):
         check_tokenizer(slow, whole_words=True)
 
 

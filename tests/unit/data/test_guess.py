@@ -190,10 +190,10 @@ def test_parts_of_objects_are_columns():
     ("columns", "named", "code"),
     [
         ({"text": TEXTS, "label": repeated("a")}, {}, "data.one_class"),
-        ({"text": TEXTS, "label": [text.upper() for text in TEXTS]}, {}, "data.too_many_labels"),
+        ({"text": TEXTS, "label": [text.upper() for text in TEXTS]}, {}, "data.too_many_values"),
         ({"text": TEXTS, "a": repeated(0, 1), "b": repeated(0, 1)}, {}, "data.label_column_unknown"),
         ({"text": TEXTS, "label": repeated(0, 1)}, {"label": "labl"}, "data.column_missing"),
-        ({"n": list(range(40)), "label": repeated(0, 1)}, {}, "data.not_text"),
+        ({"n": list(range(40)), "label": repeated(0, 1)}, {}, "data.wrong_type"),
         ({"text": TEXTS, "label": [None] * 40}, {}, "data.value_missing"),
     ],
 )

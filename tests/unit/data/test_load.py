@@ -112,7 +112,7 @@ def test_a_cut_part_and_a_file_of_the_same_name_are_an_error(tmp_path, files):
 
 
 def test_a_configuration_without_files_is_an_error(tmp_path):
-    with raises_code("data.no_file"):
+    with raises_code("config.required"):
         load(tmp_path)
 
 

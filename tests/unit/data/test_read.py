@@ -201,7 +201,7 @@ def test_damaged_gzip(tmp_path):
     path = tmp_path / "a.csv.gz"
     for content in (b"not gzip", gzip.compress(b"text,label\n" * 100)[:-10]):
         path.write_bytes(content)
-        with raises_code("data.damaged"):
+        with raises_code("data.unreadable"):
             read_table(str(path))
 
 
@@ -350,7 +350,7 @@ def test_unreadable_files_are_reported(tmp_path: Path):
     with raises_code("data.column_missing", "a.parquet"):
         list(iterate_texts([str(tmp_path / "a.parquet")], "text"))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 torn")
-    with raises_code("data.damaged", "b.parquet"):
+    with raises_code("data.unreadable", "b.parquet"):
         list(iterate_texts([str(tmp_path / "b.parquet")], "text"))
     with raises_code("data.not_found", "c.parquet"):
         list(iterate_texts([str(tmp_path / "c.parquet")], "text"))
@@ -412,8 +412,8 @@ def test_objects_with_items_and_tables():
         ("code:my_data:absent", "own_code.not_found"),
         ("code:my_data", "own_code.not_found"),
         ("code:my_data:table?x=1", "own_code.raised"),
-        ("code:my_data:table?x", "data.own_arguments"),
-        ("code:my_data:reviews?part=a&part=b", "data.own_arguments"),
+        ("code:my_data:table?x", "data.own_rows"),
+        ("code:my_data:reviews?part=a&part=b", "data.own_rows"),
     ],
 )
 def test_errors_have_codes(source, code):

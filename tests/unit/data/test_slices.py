@@ -73,10 +73,10 @@ def test_an_absent_column_lists_the_columns(tmp_path):
 def test_too_many_values_are_an_error(tmp_path):
     path = str(tmp_path / "a.parquet")
     parquet.write_table(pa.table({"id": [str(number) for number in range(51)]}), path)
-    with raises_code("data.slices_too_many", "51", "50", name="id", num_values=51, limit=50):
+    with raises_code("data.too_many_values", "51", "50", name="id", num_values=51, limit=50):
         slice_values(FakeSplit(path, range(51)), ["id"])
     assert len(slice_values(FakeSplit(path, range(50)), ["id"])["id"]) == 50
-    with raises_code("data.slices_too_many", "60", name="label"):
+    with raises_code("data.too_many_values", "60", name="label"):
         slice_values(FakeSplit(path, range(60), labels=np.arange(60.0)), ["label"])
 
 

@@ -72,7 +72,7 @@ def test_each_window_of_a_pair_has_the_whole_other_text(truncation):
     for place in range(*store.sample_offsets[1:3]):
         row = ids(store, place)
         assert (row[1 : 1 + len(other)] if truncation == "only_second" else row[-1 - len(other) : -1]) == other
-    with raises_code("data.cannot_truncate"):
+    with raises_code("data.max_length_unfit"):
         windows_of(samples(texts, pairs), max_length=5, truncation=truncation)
 
 
@@ -94,6 +94,6 @@ def test_windows_beyond_the_most_are_counted_as_truncation():
 def test_impossible_limits_are_refused():
     with raises_code("task.stride", value=6, most=5):
         windows_of(samples(), stride=6)
-    with raises_code("data.max_length_too_small"):
+    with raises_code("data.max_length_unfit"):
         windows_of(samples(), max_length=2)
     windows_of(samples(), stride=5)

@@ -119,7 +119,7 @@ def test_a_tokenizer_with_an_end_token_only_keeps_it_behind_the_tail(tmp_path):
 
 
 def test_a_head_above_the_length_is_refused(tmp_path):
-    with raises_code("data.max_length_too_small", "data.head_tokens: 9", "8"):
+    with raises_code("data.max_length_unfit", "data.head_tokens: 9", "8"):
         tokenize(samples(), tiny_tokenizer(), max_length=10, truncation="head_tail", head_tokens=9, cache_dir=tmp_path)
 
 
@@ -286,14 +286,14 @@ def test_a_disk_error_is_explained(tmp_path, monkeypatch, code, expected_text):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(StoreWriter, "add", refuse)
-    with raises_code("data.cache_not_writable", tmp_path, expected_text, "data.cache_dir"):
+    with raises_code("output.not_writable", tmp_path, expected_text, "data.cache_dir"):
         tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
     assert [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"] == []
 
 
 def test_a_cache_folder_that_is_a_file_is_explained(tmp_path):
     (tmp_path / "file").write_text("")
-    with raises_code("data.cache_not_writable"):
+    with raises_code("output.not_writable"):
         tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "file")
 
 
@@ -301,11 +301,11 @@ def test_impossible_settings_are_an_error(tmp_path):
     def run(made, **options):
         tokenize(made, tiny_tokenizer(), cache_dir=tmp_path, **options)
 
-    with raises_code("data.max_length_too_small", "max_length", "2", "3"):
+    with raises_code("data.max_length_unfit", "max_length", "2", "3"):
         run(samples(), max_length=2)
     with raises_code("config.no_effect", "only_second"):
         run(samples(), max_length=8, truncation="only_second")
-    with raises_code("data.cannot_truncate", "data.max_length", "8", "1"):
+    with raises_code("data.max_length_unfit", "data.max_length", "8", "1"):
         run(samples(TEXTS, PAIRS), max_length=8, truncation="only_first")
     with raises_code("data.empty"):
         run(samples([]), max_length=8)

@@ -215,7 +215,7 @@ def test_a_slow_tokenizer_is_an_error(options: TokenizeOptions):
     class Slow:
         is_fast = False
 
-    with raises_code("tokenizer.slow", key="model"):
+    with raises_code("tokenizer.unsupported", key="model"):
         window_limits(replace(options, tokenizer=Slow()), 2)
 
 

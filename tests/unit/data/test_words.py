@@ -104,8 +104,8 @@ def test_words_behind_the_limit_have_no_tag(tmp_path):
         ([["a"], []], [["O"], []], "data.value_missing", ["text", "row 1"]),
         ([["a", " "]], [["O", "O"]], "data.value_missing", ["text"]),
         ([["a"]], [["B-LOC"]], "data.label_unseen", ["B-LOC", "row 0"]),
-        (["a b"], [["O"]], "data.not_lists", ["tags", "row 0"]),
-        ([["a"]], ["O"], "data.not_lists", ["data.columns.label"]),
+        (["a b"], [["O"]], "data.wrong_type", ["tags", "row 0"]),
+        ([["a"]], ["O"], "data.wrong_type", ["data.columns.label"]),
     ],
 )
 def test_bad_rows_are_refused(words, tags, code, values):

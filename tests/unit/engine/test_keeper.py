@@ -269,7 +269,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_is_not_counted(
     monkeypatch.setattr(checkpoint, "save_file", full)
     bench.checkpoint_due = lambda step: step == 2
     progress = Progress()
-    with raises_code("run.not_writable", "step_000002"):
+    with raises_code("output.not_writable", "step_000002"):
         bench.with_scores([0.5] * 5, tiny_run_config(None)).run(progress)
     assert progress.saved_step == 0
     assert list((bench.folder / "checkpoints").iterdir()) == []
@@ -280,7 +280,7 @@ def test_all_ranks_fail_if_the_writer_fails(bench: Kept, monkeypatch: pytest.Mon
     bench.events.close()
     bench.strategy.layout = replace(bench.strategy.layout, rank=1)
     monkeypatch.setattr(bench.strategy, "reduce", lambda value, op: torch.ones_like(value), raising=False)
-    with raises_code("run.not_writable", "rank 0", "step_000000"):
+    with raises_code("output.not_writable", "rank 0", "step_000000"):
         bench.keeper.save(Progress(), "scheduled")
 
 

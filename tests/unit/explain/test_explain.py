@@ -64,7 +64,7 @@ def test_the_explained_number_is_that_of_the_prediction(tmp_path: Path, kind: st
 def test_another_class_can_be_explained(tmp_path: Path):
     saved = save_tiny(tmp_path, "classification")
     assert explain(saved, "good", target="middle")[0].target.name == "log-odds of middle"
-    with raises_code("cli.unknown_name", "midle", "middle"):
+    with raises_code("cli.invalid_value", "midle", "middle"):
         explain(saved, "good", target="midle")
 
 
@@ -76,7 +76,7 @@ def test_a_number_has_no_other_class(tmp_path: Path):
 def test_rows_that_do_not_exist_are_refused():
     table = pa.table({"text": ["a", "b"]})
     assert select_rows(table, [1, 0], "x.csv")["text"].to_pylist() == ["b", "a"]
-    with raises_code("explain.no_such_row", 2, row=2, num_rows=2):
+    with raises_code("explain.rows", 2, row=2, num_rows=2):
         select_rows(table, [0, 2], "x.csv")
 
 
@@ -84,10 +84,10 @@ def test_a_model_without_predictions_is_refused(tmp_path: Path):
     trained = save_tiny(tmp_path, "regression").load()
     masked = type("Masked", (), {"task": type("Task", (), {"kind": "mlm"})})
     require_explainable(trained, "run")
-    with raises_code("explain.task", "run", kind="mlm"):
+    with raises_code("task.unsupported", "run", kind="mlm"):
         require_explainable(masked, "run")
     windows = replace(trained, task=trained.task.model_copy(update={"windows": WindowOptions()}))
-    with raises_code("explain.task", "run", kind="regression"):
+    with raises_code("task.unsupported", "run", kind="regression"):
         require_explainable(windows, "run")
 
 

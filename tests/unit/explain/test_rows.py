@@ -82,13 +82,13 @@ def test_a_token_of_only_white_space_has_no_word():
 def test_a_slow_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     trained, split = save_tiny(tmp_path, "regression").read("good")
     monkeypatch.setattr(type(trained.tokenizer), "is_fast", False)
-    with raises_code("tokenizer.slow"):
+    with raises_code("tokenizer.unsupported"):
         read_rows(trained, split)
 
 
 def test_texts_without_their_middle_are_refused(tmp_path: Path):
     trained, split = save_tiny(tmp_path, "regression").read("good")
-    with raises_code("explain.truncation", key="data.truncation", value="head_tail"):
+    with raises_code("task.unsupported", key="data.truncation", value="head_tail"):
         read_rows(replace(trained, truncation="head_tail"), split)
 
 

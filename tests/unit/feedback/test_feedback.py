@@ -214,21 +214,21 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
         run(save_run(tmp_path / "a", splits=()), data, out)
     with raises_code("feedback.too_few_rows", num_rows=4):
         run(save_run(tmp_path / "b", rows=4), data, out)
-    with raises_code("feedback.task", kind="classification"):
+    with raises_code("task.unsupported", kind="classification"):
         run(save_tiny(tmp_path / "c", "classification", is_pair=True).folder, data, out)
     in_windows = save_run(tmp_path / "w")
     record = json.loads((in_windows / "model" / TASK_FILE).read_text())
     record["task"]["windows"] = {}
     (in_windows / "model" / TASK_FILE).write_text(json.dumps(record))
-    with raises_code("feedback.task", kind="regression"):
+    with raises_code("task.unsupported", kind="regression"):
         run(in_windows, data, out)
-    with raises_code("feedback.no_run"):
+    with raises_code("run.not_found"):
         run(save_tiny(tmp_path / "d", "regression", is_pair=True).folder, data, out)
     damaged = save_run(tmp_path / "e")
     (damaged / predictions_file("validation")).write_bytes(b"x")
     with raises_code("run.damaged"):
         run(damaged, data, out)
-    with raises_code("cli.out_of_range"):
+    with raises_code("cli.invalid_value"):
         run(damaged, data, out, coverage=1.0)
     assert not out.exists()
 
@@ -244,7 +244,7 @@ def test_the_essays_of_a_split(tmp_path: Path):
     assert [f"essay {'one ' * number}bad" in page for number, page in zip((7, 3), pages, strict=True)] == [True, True]
     with raises_code("run.no_predictions", "dev", split="dev"):
         command.feedback(str(folder), split="dev", out=tmp_path / "out", device="cpu")
-    with raises_code("cli.option_missing", "--input", "--split"):
+    with raises_code("cli.required", "--input", "--split"):
         command.feedback(str(folder), out=tmp_path / "out", device="cpu")
 
 

@@ -349,7 +349,7 @@ class FailsFirst(TrainerCallback):
         raise MemoryError
 
 
-@pytest.mark.parametrize(("rank", "code"), [(0, "run.folder_taken"), (1, "launch.rank_0_failed")])
+@pytest.mark.parametrize(("rank", "code"), [(0, "output.foreign"), (1, "launch.rank_0_failed")])
 def test_every_rank_learns_that_rank_0_cannot_take_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, code: str
 ):
@@ -415,7 +415,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path):
     for overwrite in (False, True):
         with pytest.raises(CheckpointError) as refused:
             PhaseCallback(tmp_path / "run", overwrite=overwrite)
-        assert refused.value.code == "run.folder_taken"
+        assert refused.value.code == "output.foreign"
 
 
 def test_arguments_out_of_range_are_refused(tmp_path: Path):

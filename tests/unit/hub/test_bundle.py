@@ -76,7 +76,7 @@ def test_a_bundle_is_whole_or_absent(tmp_path, files, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with raises_code("bundle.not_writable"):
+    with raises_code("output.not_writable"):
         write_bundle(tmp_path / "b.tar", manifest_of(files), files)
     assert not list(tmp_path.glob("*.tar")) + list(tmp_path.glob(".*"))
 
@@ -84,7 +84,7 @@ def test_a_bundle_is_whole_or_absent(tmp_path, files, monkeypatch):
 def test_a_file_that_became_shorter_meanwhile(tmp_path, files):
     manifest = manifest_of(files)
     files["data/0000/t.csv"].write_bytes(b"a")
-    with raises_code("bundle.not_writable"):
+    with raises_code("output.not_writable"):
         write_bundle(tmp_path / "b.tar", manifest, files)
 
 
@@ -94,7 +94,7 @@ def test_a_file_system_that_is_read_only(tmp_path, files, monkeypatch):
 
     monkeypatch.setattr(archive.Path, "open", read_only)
     monkeypatch.setattr(archive.Path, "unlink", read_only)
-    with raises_code("bundle.not_writable", "b.tar"):
+    with raises_code("output.not_writable", "b.tar"):
         write_bundle(tmp_path / "b.tar", Manifest({"run": {}}, {}, ()), {})
 
 
@@ -180,13 +180,13 @@ def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monke
 def test_manifests_that_are_made_to_hurt(tmp_path):
     path = tmp_path / "b.tar"
     for raw, code in (
-        (b"[" * 100_000, "bundle.not_a_bundle"),
+        (b"[" * 100_000, "bundle.damaged"),
         (
             b'{"schema_version": 1, "files": [{"name": "a", "num_bytes": Infinity, '
             b'"sha256": "0"}], "paths": {}, "config": {}, "sources": {}, "versions": {}}',
-            "bundle.not_a_bundle",
+            "bundle.damaged",
         ),
-        (b'{"schema_version": 2, "files": [], "paths": {}, "config": {}}', "bundle.not_a_bundle"),
+        (b'{"schema_version": 2, "files": [], "paths": {}, "config": {}}', "bundle.damaged"),
     ):
         with tarfile.open(path, "w") as tar:
             tar.addfile(member("manifest.json", raw)[0], io.BytesIO(raw))
@@ -195,13 +195,13 @@ def test_manifests_that_are_made_to_hurt(tmp_path):
     header = tarfile.TarInfo("manifest.json")
     header.size = -1
     path.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + b"x" * 512)
-    with raises_code("bundle.not_a_bundle", name="manifest.json"):
+    with raises_code("bundle.damaged", name="manifest.json"):
         unpack(path, tmp_path / "out")
 
 
 def test_a_folder_that_exists_is_refused(tmp_path, bundle):
     (tmp_path / "out").mkdir()
-    with raises_code("bundle.folder_exists"):
+    with raises_code("output.exists"):
         unpack(bundle, tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 
@@ -305,10 +305,10 @@ def test_bytes_after_the_last_file_are_refused(tmp_path):
         ([member("a.txt"), member("b.txt")], [named("a.txt")], ("bundle.unsafe",)),
         ([member("a.txt")], [named("a.txt"), named("A.txt")], ("bundle.unsafe",)),
         ([member("a.txt")], [named("a.txt", num_bytes=2**60)], ("bundle.damaged",)),
-        ([member("a.txt")], [named("a.txt", num_bytes=-1)], ("bundle.not_a_bundle", "num_bytes")),
+        ([member("a.txt")], [named("a.txt", num_bytes=-1)], ("bundle.damaged", "num_bytes")),
         ([member("a.txt")], [named("a.txt", sha256="0" * 64)], ("bundle.damaged", "SHA", "256")),
         ([member("a.txt")], [named("manifest.json")], ("bundle.unsafe",)),
-        ([member("a.txt")], [{"name": "a.txt"}], ("bundle.not_a_bundle", "num_bytes")),
+        ([member("a.txt")], [{"name": "a.txt"}], ("bundle.damaged", "num_bytes")),
     ],
 )
 def test_a_manifest_that_is_not_that_of_the_files(tmp_path, members, files, refused):
@@ -327,7 +327,7 @@ def test_a_path_of_the_configuration_that_is_not_there(tmp_path, files):
 @pytest.mark.parametrize("raw", [b"", b"PK\3\4" + bytes(600), b"\x1f\x8b" + bytes(600), bytes(10240)])
 def test_other_files(tmp_path, raw):
     (tmp_path / "b.tar").write_bytes(raw)
-    with raises_code("bundle.not_a_bundle"):
+    with raises_code("bundle.damaged"):
         unpack(tmp_path / "b.tar", tmp_path / "out")
 
 

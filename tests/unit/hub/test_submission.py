@@ -56,11 +56,11 @@ def test_predictions_are_written_with_the_words_of_the_benchmark(name, values, w
 @pytest.mark.parametrize(
     ("name", "values", "refused"),
     [
-        ("RTE.tsv", ["entailment", None, "entailment"], ("submission.rows", "1 of 3")),
-        ("RTE.tsv", ["LABEL_1"], ("submission.value", "row 0", "LABEL_1", "RTE", "ent")),
-        ("STS-B.tsv", ["good"], ("submission.value", "STS-B.tsv")),
-        ("STS-B.tsv", [float("nan")], ("submission.value", "STS-B.tsv")),
-        ("STS-B.tsv", [None], ("submission.rows", "STS-B.tsv")),
+        ("RTE.tsv", ["entailment", None, "entailment"], ("submission.invalid", "1 of 3")),
+        ("RTE.tsv", ["LABEL_1"], ("submission.invalid", "row 0", "LABEL_1", "RTE", "ent")),
+        ("STS-B.tsv", ["good"], ("submission.invalid", "STS-B.tsv")),
+        ("STS-B.tsv", [float("nan")], ("submission.invalid", "STS-B.tsv")),
+        ("STS-B.tsv", [None], ("submission.invalid", "STS-B.tsv")),
     ],
 )
 def test_predictions_that_make_no_table_are_refused(name, values, refused):
@@ -106,22 +106,22 @@ def test_a_run_of_mnli_gives_three_tables(tmp_path):
 
 
 def test_rows_that_were_dropped_are_missing(tmp_path):
-    with raises_code("submission.rows", "2 of 5", "3", "4"):
+    with raises_code("submission.invalid", "2 of 5", "3", "4"):
         run_tables(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
 
 
 def test_predictions_without_a_table_are_an_error(tmp_path):
     both = {"test": ["neutral"], "test_matched": ["neutral"]}
     cases = [
-        (("run.other_task", "GLUE"), make_run(tmp_path / "a", None, {"test": ["x"]})),
+        (("task.unsupported", "GLUE"), make_run(tmp_path / "a", None, {"test": ["x"]})),
         (("run.no_predictions", "test"), make_run(tmp_path / "b", "rte", {"other": ["x"]})),
-        (("run.other_task", "test and test_matched", "MNLI-m.tsv"), make_run(tmp_path / "e", "mnli", both)),
-        (("run.not_a_run",), tmp_path),
+        (("task.unsupported", "test and test_matched", "MNLI-m.tsv"), make_run(tmp_path / "e", "mnli", both)),
+        (("run.not_found",), tmp_path),
     ]
     unfinished = make_run(tmp_path / "c", "rte", {"test": ["x"]})
     (unfinished / "summary.json").unlink()
     torn = make_run(tmp_path / "d", "rte", {"test": ["x"]})
     (torn / "predictions.test.parquet").write_text("x")
-    for refused, folder in [*cases, (("run.not_finished",), unfinished), (("run.unreadable",), torn)]:
+    for refused, folder in [*cases, (("run.not_finished",), unfinished), (("run.damaged",), torn)]:
         with raises_code(*refused, folder):
             run_tables(folder)

@@ -92,7 +92,7 @@ def test_the_code_of_a_model_is_loaded_for_a_run_that_was_trained_with_it(
     config = read_json(folder / "config.json")
     code = {"auto_map": {"AutoModelForSequenceClassification": "modeling_mine.Mine"}, "architectures": ["Mine"]}
     write_json(folder / "config.json", {**config, **code})
-    with raises_code("model.own_class", "Mine", "BertForSequenceClassification"):
+    with raises_code("model.class_unfit", "Mine", "BertForSequenceClassification"):
         load_trained(str(folder), NONE, "cpu")
     run = {"config": {"model": {"trust_remote_code": True}}}
     write_json(folder.parent / RUN_FILE, run)

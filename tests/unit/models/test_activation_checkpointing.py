@@ -124,8 +124,8 @@ def test_only_compiled_forwards_are_kept():
 @pytest.mark.parametrize(
     ("num_blocks", "every", "refused"),
     [
-        (0, 1, ("model.no_blocks", "activation_checkpointing", "1")),
-        (2, 3, ("model.no_blocks", "activation_checkpointing", "3", "2")),
+        (0, 1, ("model.unsupported", "activation_checkpointing", "1")),
+        (2, 3, ("model.unsupported", "activation_checkpointing", "3", "2")),
     ],
 )
 def test_options_without_effect_are_an_error(num_blocks: int, every: int, refused: tuple[str, ...]):

@@ -183,7 +183,7 @@ def test_all_linear_layers_of_the_blocks_have_an_adapter():
 
 def test_an_unknown_layer_is_refused():
     hf = BertForSequenceClassification(tiny_config())
-    with raises_code("model.adapter_targets", "q_proj", "query", "all-linear", key="model.adapter.target_modules"):
+    with raises_code("model.adapter", "q_proj", "query", "all-linear", key="model.adapter.target_modules"):
         add_adapter(hf, LORA.model_copy(update={"target_modules": ["q_proj"]}))
 
 
@@ -195,7 +195,7 @@ def test_an_adapter_for_another_model_is_refused(base: Path, tmp_path: Path):
     tiny_tokenizer(wider)
     record = tmp_path / "adapter" / "paratune.json"
     record.write_text(json.dumps({"base_model": str(wider)}))
-    with raises_code("model.adapter_unfit", str(tmp_path / "adapter")):
+    with raises_code("model.adapter", str(tmp_path / "adapter")):
         load(tmp_path / "adapter")
 
 
@@ -209,7 +209,7 @@ def test_an_adapter_for_another_model_is_refused(base: Path, tmp_path: Path):
 )  # fmt: skip
 def test_settings_of_a_stranger_end_with_a_code(base: Path, tmp_path: Path, change: dict[str, object]):
     folder = changed_adapter(base, tmp_path, change)
-    with raises_code("model.adapter_unfit", folder=folder):
+    with raises_code("model.adapter", folder=folder):
         load(folder, head_must_exist=True)
 
 
@@ -220,7 +220,7 @@ def test_no_module_that_an_adapter_names_is_imported(base: Path, tmp_path: Path,
         (tmp_path / f"{module}.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
     folder = changed_adapter(base, tmp_path, {"megatron_config": {"a": 1}, "megatron_core": name})
-    with raises_code("model.adapter_unfit", folder=folder):
+    with raises_code("model.adapter", folder=folder):
         load(folder, head_must_exist=True)
     assert not (tmp_path / "ran").exists()
 

@@ -58,7 +58,7 @@ def test_a_configured_layout_has_no_reason(packs: TaskModel):
 
 
 def test_packed_is_an_error_for_models_that_do_not_support_it(pads: TaskModel):
-    with raises_code("model.layout", WHY):
+    with raises_code("model.unsupported", WHY):
         _choose("packed", TRAITS["single"], pads, on_cpu=True)
 
 
@@ -70,5 +70,5 @@ def test_a_pipeline_pads_its_micro_batches_to_one_shape(packs: TaskModel):
     )
     assert _choose("padded", TRAITS["pipeline"], packs, on_cpu=True) == BatchLayout("padded")
     for asked in ("packed", "bucketed"):
-        with raises_code("model.layout", asked):
+        with raises_code("model.unsupported", asked):
             _choose(asked, TRAITS["pipeline"], packs, on_cpu=True)

@@ -99,7 +99,7 @@ def test_activations_are_computed_again_with_graphs_and_the_same_dropout():
 def test_a_model_without_blocks_is_an_error():
     model = bert()
     model.hf.bert.encoder.layer = nn.ModuleList()
-    with raises_code("model.no_blocks", "train.compile: true"):
+    with raises_code("model.unsupported", "train.compile: true"):
         compile_blocks(model)
 
 

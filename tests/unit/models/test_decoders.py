@@ -133,5 +133,5 @@ def test_texts_are_truncated_on_the_configured_side(side, remaining, tmp_path):
 def test_a_model_that_reads_the_last_position_is_an_error(tmp_path):
     tiny_model(tmp_path)
     XLNetConfig(vocab_size=200, d_model=16, n_layer=2, n_head=2, d_inner=32).save_pretrained(tmp_path)
-    with raises_code("model.pooling", "xlnet"):
+    with raises_code("model.unsupported", "xlnet"):
         load(str(tmp_path), tiny_tokenizer())

@@ -113,7 +113,7 @@ def test_a_tokenizer_without_vocabulary_files_is_an_error(tmp_path: Path):
     load_tokenizer(ModelOptions(name=str(tmp_path / "whole")))
     shutil.copytree(tmp_path / "whole", tmp_path / "torn")
     (tmp_path / "torn" / "tokenizer.json").unlink()
-    with raises_code("tokenizer.files_missing", "torn", "tokenizer.json", "vocab.txt"):
+    with raises_code("model.files_missing", "torn", "tokenizer.json", "vocab.txt"):
         load_tokenizer(ModelOptions(name=str(tmp_path / "torn")))
     (tmp_path / "torn" / "vocab.txt").write_text("\n".join(words))
     assert len(load_tokenizer(ModelOptions(name=str(tmp_path / "torn")))) == len(words)

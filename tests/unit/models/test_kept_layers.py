@@ -72,7 +72,7 @@ def test_other_names_of_the_number_of_layers(tmp_path: Path):
 
 def test_layer_that_is_not_there_is_refused(tmp_path: Path):
     tiny_model(tmp_path)
-    with raises_code("model.no_blocks", key="model.keep_layers", value=2):
+    with raises_code("model.unsupported", key="model.keep_layers", value=2):
         loaded(tmp_path, [0, 2])
 
 

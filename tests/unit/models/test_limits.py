@@ -79,13 +79,13 @@ def test_the_limit_is_the_option_or_that_of_the_model(tmp_path: Path, asked: int
 
 def test_more_tokens_than_positions_are_an_error(tmp_path: Path):
     tiny_model(tmp_path, max_length=48)
-    with raises_code("model.max_length", "max_length", "49", "48"):
+    with raises_code("data.max_length_unfit", "max_length", "49", "48"):
         token_limit(configured(tmp_path, 49), unlimited())
 
 
 def test_without_any_limit_one_must_be_set(tmp_path: Path):
     T5Config(decoder_start_token_id=0).save_pretrained(tmp_path)
-    with raises_code("model.max_length", "max_length"):
+    with raises_code("data.max_length_unfit", "max_length"):
         token_limit(configured(tmp_path, None), unlimited())
     assert token_limit(configured(tmp_path, 512), unlimited()) == 512
 
@@ -101,6 +101,6 @@ def test_the_limit_of_a_tokenizer_is_a_default_and_a_small_one_is_reported(
         ("tokenizer.max_length_small", 20, 48)
     ]
     assert token_limit(configured(tmp_path, 48), tiny_tokenizer(max_length=20)) == 48
-    with raises_code("model.max_length", "49", "48"):
+    with raises_code("data.max_length_unfit", "49", "48"):
         token_limit(configured(tmp_path, 49), tiny_tokenizer(max_length=20))
     assert len(caplog.records) == 1

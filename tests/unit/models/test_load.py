@@ -128,7 +128,7 @@ def test_from_scratch_all_weights_are_new(folder: Path, caplog: pytest.LogCaptur
     assert model.hf.classifier.bias.item() == 6.5
     log_new_weights(model, str(folder))
     assert caplog.messages == ["all weights are new"]
-    with raises_code("model.head_untrained", "freeze_encoder", "36"):
+    with raises_code("model.nothing_trained", "freeze_encoder", "36"):
         freeze_encoder(model)
 
 
@@ -145,7 +145,7 @@ def test_a_model_without_safetensors_is_an_error_and_nothing_is_unpickled(folder
     for file in (name, "optimizer.pt", "rng_state_0.pth"):
         (folder / file).write_bytes(pickle.dumps(Booby()))
     for refused in (lambda: loaded(folder), lambda: require_weights(ModelOptions(name=str(folder)))):
-        with raises_code("model.pickled", source=str(folder), files=[str(folder / name)]):
+        with raises_code("model.files_missing", source=str(folder), files=[str(folder / name)]):
             refused()
 
 
@@ -279,7 +279,7 @@ def test_the_pooler_of_a_masked_lm_is_new(folder: Path, caplog: pytest.LogCaptur
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert f"the pooler of {folder} is new, too: bert.pooler.dense.bias, bert.pooler.dense.weight" in warning
     assert "classifier" not in warning
-    with raises_code("model.head_untrained", "freeze_encoder", "bert", "pooler"):
+    with raises_code("model.nothing_trained", "freeze_encoder", "bert", "pooler"):
         freeze_encoder(model)
 
 
@@ -438,7 +438,7 @@ def test_a_vocabulary_grows_where_the_tokenizer_has_added_tokens(tmp_path: Path,
     assert torch.equal(rows, again.hf.get_input_embeddings().weight)
     tied = [key for key, weight in model.hf.named_parameters() if weight is rows]
     assert set(tied) <= set(model.grown) <= set(model.new_weights)
-    with raises_code("model.head_untrained"):
+    with raises_code("model.nothing_trained"):
         freeze_encoder(model)
     ids = torch.tensor([[5, size + 2, 7, size]])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -589,7 +589,7 @@ def t5_folder(tmp_path: Path) -> Path:
 
 def test_a_t5_without_decoder_start_is_an_error_before_data_is_read(t5_folder: Path):
     model = ModelOptions(name=str(t5_folder), from_scratch=True)
-    with raises_code("model.decoder_start", "decoder_start_token_id", "t5", key="model.overrides", name=str(t5_folder)):
+    with raises_code("model.unsupported", "decoder_start_token_id", "t5", key="model.overrides", name=str(t5_folder)):
         load_config(model)
 
 

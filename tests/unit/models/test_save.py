@@ -83,6 +83,6 @@ def test_a_full_disk_leaves_no_incomplete_folder(tmp_path: Path, model: TaskMode
         def save_pretrained(self, folder: Path) -> None:
             raise OSError(28, "No space left on device")
 
-    with raises_code("run.not_writable"):
+    with raises_code("output.not_writable"):
         save_model(tmp_path / "model", model, Full(), weights(model), {})
     assert [path.name for path in tmp_path.iterdir()] == ["start"]

@@ -68,7 +68,7 @@ def test_a_tokenizer_without_a_limit_keeps_none(tmp_path: Path):
     write_json(tmp_path / "model" / "paratune.json", {**record, "tokenizer_limit": None})
     assert load_tokenizer(ModelOptions(name=str(tmp_path / "model"))).model_max_length == 20
     write_json(tmp_path / "model" / "paratune.json", {**record, "tokenizer_limit": 0})
-    with raises_code("tokenizer.max_length"):
+    with raises_code("data.max_length_unfit"):
         load_tokenizer(ModelOptions(name=str(tmp_path / "model")))
     write_json(tmp_path / "model" / "paratune.json", [])
     with raises_code("run.damaged", "paratune.json"):

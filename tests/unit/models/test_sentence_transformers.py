@@ -54,7 +54,7 @@ def test_other_modules_are_refused(tmp_path, types, pooling, value):
     (tmp_path / "modules.json").write_text(json.dumps(entries))
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    with raises_code("model.modules", value, source=tmp_path):
+    with raises_code("model.unsupported", value, source=tmp_path):
         read_modules(tmp_path)
 
 

@@ -37,7 +37,7 @@ def test_a_vocabulary_without_its_unknown_token_is_refused(tmp_path: Path, model
     options = save(tmp_path, model=model)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"unk_token": None}))
-    with raises_code("tokenizer.no_unknown_token", str(tmp_path), source=str(tmp_path)):
+    with raises_code("tokenizer.token_missing", str(tmp_path), source=str(tmp_path)):
         load_tokenizer(options)
 
 
@@ -54,7 +54,7 @@ def test_a_limit_without_room_for_text_is_refused(tmp_path: Path, limit: Any):
     if limit is None:  # transformers takes it for no limit
         assert load_tokenizer(ModelOptions(name=str(tmp_path))).model_max_length > 10**9
         return
-    with raises_code("tokenizer.max_length", str(path), value=limit):
+    with raises_code("data.max_length_unfit", str(path), value=limit):
         load_tokenizer(ModelOptions(name=str(tmp_path)))
 
 
@@ -72,7 +72,7 @@ def test_a_vocabulary_that_cannot_be_converted_here_is_refused(
     AlbertConfig().save_pretrained(tmp_path)
     (tmp_path / file).write_bytes(b"")
     monkeypatch.setattr("transformers.utils.is_sentencepiece_available", lambda: False)
-    with raises_code("tokenizer.sentencepiece", "pip install sentencepiece", str(tmp_path), value=file):
+    with raises_code("tokenizer.unsupported", "pip install sentencepiece", str(tmp_path), value=file):
         load_tokenizer(ModelOptions(name=str(tmp_path)))
     tiny_tokenizer(tmp_path)  # with tokenizer.json it is not read
     assert load_tokenizer(ModelOptions(name=str(tmp_path))).is_fast

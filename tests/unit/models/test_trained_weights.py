@@ -57,9 +57,9 @@ def test_frozen_weights_are_those_named(options, starts):
 @pytest.mark.parametrize(
     ("options", "code", "values"),
     [
-        (FreezeOptions(blocks=3), "model.no_blocks", ("train.freeze.blocks", "3", "2")),
-        (FreezeOptions(names=["bert.layers.*"]), "model.no_weights_named", ("bert.layers.*", "bert.embeddings")),
-        (FreezeOptions(names=["*"]), "model.all_frozen", ("train.freeze",)),
+        (FreezeOptions(blocks=3), "model.unsupported", ("train.freeze.blocks", "3", "2")),
+        (FreezeOptions(names=["bert.layers.*"]), "config.no_effect", ("bert.layers.*", "bert.embeddings")),
+        (FreezeOptions(names=["*"]), "model.nothing_trained", ("train.freeze",)),
     ],
 )
 def test_freezing_nothing_or_everything_is_refused(options, code, values):
@@ -68,5 +68,5 @@ def test_freezing_nothing_or_everything_is_refused(options, code, values):
 
 
 def test_new_weights_are_not_frozen():
-    with raises_code("model.head_untrained", "train.freeze", "bert.pooler.dense.weight"):
+    with raises_code("model.nothing_trained", "train.freeze", "bert.pooler.dense.weight"):
         freeze_weights(model(("bert.pooler.dense.weight",)), Train(freeze=FreezeOptions(names=["bert.pooler.*"])))

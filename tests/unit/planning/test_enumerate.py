@@ -149,7 +149,7 @@ def test_offload_needs_a_device_with_its_own_memory() -> None:
 def test_wrong_strategy_name_is_an_error() -> None:
     with raises_code("strategy.unknown", "zreo3", "zero3"):
         ways(strategies=("zreo3",))
-    with raises_code("strategy.candidates", "stage"):
+    with raises_code("cli.invalid_value", "stage"):
         ways(strategies=("deepspeed:9",))
 
 

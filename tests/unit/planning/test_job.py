@@ -142,7 +142,7 @@ def test_without_data_only_columns_tell_the_number_of_sequences(
 ) -> None:
     loaded = load_config(file, ["model.name=demo:minilm", *overrides])
     if expected is None:
-        with raises_code("plan.sequences_unknown", option="--max-length"):
+        with raises_code("plan.not_traced", option="--max-length"):
             make_planned(loaded, max_length=16)
     else:
         assert make_planned(loaded, max_length=16).sequences.longest == expected

@@ -73,11 +73,11 @@ def test_a_model_that_cannot_be_traced_is_refused(monkeypatch: pytest.MonkeyPatc
 
     def wrong(*args: Any, **options: Any) -> Any:
         raise ConfigError(
-            "train.activation_checkpointing: 9 is more than the 2 blocks of this model", code="model.no_blocks"
+            "train.activation_checkpointing: 9 is more than the 2 blocks of this model", code="model.unsupported"
         )
 
     monkeypatch.setattr(profiles_module, "profile", wrong)
-    with raises_code("model.no_blocks", "9"):
+    with raises_code("model.unsupported", "9"):
         Profiles(job, is_cuda=True).of(padded(2), SETUP)
 
 

@@ -73,7 +73,7 @@ def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
     # The variables of torchrun inside a task have priority.
     assert place(monkeypatch, **step, RANK="1", LOCAL_RANK="0", WORLD_SIZE="2") == Place(1, 0, 2)
     monkeypatch.delenv("SLURM_PROCID")
-    with raises_code("launch.environment", "SLURM_PROCID"):
+    with raises_code("launch.not_started", "SLURM_PROCID"):
         place(monkeypatch)
 
 

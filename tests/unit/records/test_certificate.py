@@ -199,5 +199,5 @@ def test_the_folder_is_next_to_the_run_and_must_not_be_a_run(tmp_path: Path):
     folder.mkdir(parents=True)
     assert certificate.folder_beside(tmp_path / "runs" / "imdb") == folder
     (folder / "run.json").write_text("{}")
-    with raises_code("run.folder_taken", "imdb"):
+    with raises_code("output.foreign", "imdb"):
         certificate.folder_beside(tmp_path / "runs" / "imdb")

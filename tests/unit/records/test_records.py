@@ -60,16 +60,16 @@ def test_a_full_disk_is_an_error_and_keeps_the_old_file(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with raises_code("run.not_writable", "a.json"):
+    with raises_code("output.not_writable", "a.json"):
         write_json(tmp_path / "a.json", {"new": 2})
     assert read_json(tmp_path / "a.json") == {"old": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_missing_folder_is_an_error(tmp_path):
-    with raises_code("run.not_writable", "nowhere", "a.json"):
+    with raises_code("output.not_writable", "nowhere", "a.json"):
         write_json(tmp_path / "nowhere" / "a.json", {})
-    with raises_code("run.not_writable", "nowhere", "events.rank0000.jsonl") as caught:
+    with raises_code("output.not_writable", "nowhere", "events.rank0000.jsonl") as caught:
         EventLog(tmp_path / "nowhere", 0)
     assert caught.value.exit_code == EXIT_CHECKPOINT
 
@@ -93,10 +93,10 @@ def test_steps_of_a_log_count_once(tmp_path):
 
 
 def test_an_absent_file_and_a_folder_are_named(tmp_path):
-    with raises_code("run.file_not_found", "run.json"):
+    with raises_code("run.damaged", "run.json"):
         read_json(tmp_path / "run.json")
     (tmp_path / "run.json").mkdir()
-    with raises_code("run.unreadable", "run.json"):
+    with raises_code("run.damaged", "run.json"):
         read_json(tmp_path / "run.json")
 
 
@@ -234,9 +234,9 @@ def test_a_full_disk_is_an_error_of_the_event_log(tmp_path):
     log._path, log._listener = tmp_path / events_file(0), None
     log._file = log._path.open("w")
     log.add("step", step=1)
-    with raises_code("run.not_writable", "events.rank0000.jsonl"):
+    with raises_code("output.not_writable", "events.rank0000.jsonl"):
         log.flush()
-    with raises_code("run.not_writable", "No space left"):
+    with raises_code("output.not_writable", "No space left"):
         log.close()
 
 

@@ -74,7 +74,7 @@ def test_a_finished_run_may_only_be_overwritten(tmp_path: Path):
 @pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
 def test_files_of_others_are_never_changed(tmp_path: Path, mode: Any):
     (tmp_path / "thesis.tex").write_text("important")
-    with raises_code("run.folder_taken", "run.json", "run.name", folder=tmp_path):
+    with raises_code("output.foreign", "run.json", "run.name", folder=tmp_path):
         check_usable(tmp_path, mode)
     assert (tmp_path / "thesis.tex").read_text() == "important"
 
@@ -88,15 +88,15 @@ def test_files_of_a_process_that_was_killed_at_once_do_not_matter(tmp_path: Path
 
 def test_a_folder_that_cannot_be_read_is_not_one_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may read all
-    with raises_code("run.unreadable", folder=tmp_path):
+    with raises_code("run.damaged", folder=tmp_path):
         check_usable(tmp_path, "new")
 
 
 def test_a_file_with_the_name_of_the_folder_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with raises_code("run.folder_taken", tmp_path / "file", "run.name"):
+    with raises_code("output.foreign", tmp_path / "file", "run.name"):
         check_usable(tmp_path / "file", "overwrite")
-    with raises_code("run.folder_taken", tmp_path / "file", "run.folder", folder=tmp_path / "file" / "run"):
+    with raises_code("output.foreign", tmp_path / "file", "run.folder", folder=tmp_path / "file" / "run"):
         check_usable(tmp_path / "file" / "run", "new")
 
 
@@ -314,14 +314,14 @@ def test_a_folder_on_a_full_disk_is_an_error_at_once_without_temporary_files(
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    with raises_code("run.not_writable", "Read-only file system", "run.folder", folder=tmp_path / "runs" / "a"):
+    with raises_code("output.not_writable", "Read-only file system", "run.folder", folder=tmp_path / "runs" / "a"):
         check_usable(tmp_path / "runs" / "a", "new")
     assert tried == [tmp_path], "where the folder would be made"
 
 
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with raises_code("run.not_writable"):
+    with raises_code("output.not_writable"):
         take_folder(tmp_path / "file" / "run", "new")
 
 

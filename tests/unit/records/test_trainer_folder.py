@@ -129,7 +129,7 @@ def test_a_report_of_both_kinds_is_written(tmp_path: Path):
     assert [run.name for run in report.runs] == ["base", "ours", "out"]
     assert (tmp_path / "report" / "index.html").is_file()
     assert len(report.warnings) == 1
-    with raises_code("report.no_run", "step 2 of 4"):
+    with raises_code("run.not_found", "step 2 of 4"):
         read_runs([trainer_folder(tmp_path / "cut", results=False, ended=False)])
 
 

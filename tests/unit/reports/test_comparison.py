@@ -71,7 +71,7 @@ def test_a_baseline_is_a_group_a_run_or_its_folder(tmp_path):
     words = make_runs(tmp_path)
     for name in ("ddp", "ddp_seed2", f"{tmp_path}/ddp_seed2"):
         assert groups_of(words, name)[1] == "ddp"
-    with raises_code("compare.unknown_run", "--baseline", "dpp"):
+    with raises_code("run.not_found", "--baseline", "dpp"):
         make_comparison(words, baseline="dpp")
 
 
@@ -98,8 +98,8 @@ def test_hosts_and_devices_do_not_separate_configurations(tmp_path):
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        ([], ("cli.argument_missing",)),
-        (["{0}/nothing*"], ("compare.unknown_run",)),
+        ([], ("cli.required",)),
+        (["{0}/nothing*"], ("run.not_found",)),
     ],
 )
 def test_words_that_name_no_runs_are_refused(tmp_path, words, refused):
@@ -121,7 +121,7 @@ def test_error_names_unfinished_runs_if_nothing_can_be_compared(tmp_path):
 
 def test_error_names_a_folder_that_is_not_a_run(tmp_path):
     words = make_runs(tmp_path)
-    with raises_code("run.not_a_run", "nowhere"):
+    with raises_code("run.not_found", "nowhere"):
         make_comparison([*words, str(tmp_path / "nowhere")])
 
 
@@ -187,13 +187,13 @@ def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
 @pytest.mark.parametrize(
     ("options", "refused"),
     [
-        ({"by": ["stratgy"]}, ("cli.unknown_name", "--by", "stratgy")),
-        ({"by": [""]}, ("cli.unknown_name", "--by", "''", "strategy, batch")),
-        ({"by": ["strategy,"]}, ("cli.unknown_name", "--by", "''")),
-        ({"baseline": ""}, ("compare.unknown_run", "--baseline", "'single', 'DDP'")),
+        ({"by": ["stratgy"]}, ("cli.invalid_value", "--by", "stratgy")),
+        ({"by": [""]}, ("cli.invalid_value", "--by", "''", "strategy, batch")),
+        ({"by": ["strategy,"]}, ("cli.invalid_value", "--by", "''")),
+        ({"baseline": ""}, ("run.not_found", "--baseline", "'single', 'DDP'")),
         (
             {"by": ["strategy"], "baseline": "zero1"},
-            ("compare.unknown_run", "--baseline", "zero1", "'single', 'DDP', 'single, b"),
+            ("run.not_found", "--baseline", "zero1", "'single', 'DDP', 'single, b"),
         ),
     ],
 )
@@ -203,13 +203,13 @@ def test_axes_and_values_that_are_not_there_are_named(tmp_path, options, refused
 
 
 def test_a_margin_of_a_score_that_no_run_has_is_refused_with_the_scores(tmp_path):
-    with raises_code("compare.margin", "speed, accuracy, ", option="--margin", value="qwk"):
+    with raises_code("cli.invalid_value", "speed, accuracy, ", option="--margin", value="qwk"):
         make_comparison(make_runs(tmp_path), margins={"qwk": Margin(0.01)})
 
 
 def test_a_matrix_is_compared_by_itself(tmp_path):
     words = make_runs(tmp_path)
-    with raises_code("compare.mixed_matrix"):
+    with raises_code("cli.conflict"):
         baselines_of(make_matrix(tmp_path / "m"), words[0])
     with raises_code("cli.no_effect", "--by"):
         baselines_of(*words, by=["strategy"])

@@ -16,9 +16,9 @@ def test_other_addresses_than_loopback_need_a_token(tmp_path: Path):
         assert is_loopback(host)
         require_token(host, None)
     for host in ("0.0.0.0", "::", "10.0.0.2", "example.org"):
-        with raises_code("serve.token_required", host=host):
+        with raises_code("serve.token_unusable", host=host):
             require_token(host, None)
-    with raises_code("serve.token_required", host="0.0.0.0"):
+    with raises_code("serve.token_unusable", host="0.0.0.0"):
         serve(str(tmp_path), host="0.0.0.0")
 
 
@@ -113,5 +113,5 @@ def test_a_port_in_use_is_an_error():
 
 @pytest.mark.parametrize(("option", "value"), [("port", 70000), ("port", -1), ("rate", 0)])
 def test_numbers_outside_their_range_are_errors(tmp_path: Path, option: str, value: int):
-    with raises_code("cli.out_of_range"):
+    with raises_code("cli.invalid_value"):
         serve(str(tmp_path), **{option: value})  # type: ignore[arg-type]

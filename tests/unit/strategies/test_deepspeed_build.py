@@ -62,7 +62,7 @@ def test_the_lock_of_a_killed_compilation_is_an_error(folder: Path):
     with pytest.raises(LaunchError) as caught:
         prebuild(lambda: pytest.fail("torch would wait for ever"), local_rank=0)
     assert str(lock) in str(caught.value)
-    check_code(caught.value, "deepspeed.stale_lock")
+    check_code(caught.value, "deepspeed.compile")
 
 
 def test_a_process_waits_for_another_one_that_compiles(folder: Path, caplog: pytest.LogCaptureFixture):

@@ -76,16 +76,16 @@ def test_exclusions_and_overrides(matrix_file: Path):
     ("more", "overrides", "refused"),
     [
         ("exclude: [{seed: 41}, {seed: 41, learning_rate: 1e-4}]\n", (), None),
-        ("exclude: [{seed: [41, 42]}]\n", (), ("sweep.exclude", "4")),
-        ("baseline: {learning_rate: 1e-4}\nexclude: [{learning_rate: 1e-4}]\n", (), ("sweep.exclude", "baseline")),
+        ("exclude: [{seed: [41, 42]}]\n", (), ("sweep.invalid", "4")),
+        ("baseline: {learning_rate: 1e-4}\nexclude: [{learning_rate: 1e-4}]\n", (), ("sweep.invalid", "baseline")),
         ("exclude: [{seed: [41], learning_rate: []}]\n", (), ("config.invalid_value", "exclude[0]")),
-        ("", ("run.seed=3",), ("sweep.override", "--set run.seed", "axis run.seed")),
-        ("", ("run={seed: 3}",), ("sweep.override", "--set run", "axis run.seed")),
-        ("", ("run.name=x",), ("sweep.override", "--set run.name")),
+        ("", ("run.seed=3",), ("sweep.invalid", "--set run.seed", "axis run.seed")),
+        ("", ("run={seed: 3}",), ("sweep.invalid", "--set run", "axis run.seed")),
+        ("", ("run.name=x",), ("sweep.invalid", "--set run.name")),
         (
             "  batch.micro_batch_size: [" + ", ".join(map(str, range(1, 2600))) + "]\n",
             (),
-            ("sweep.too_many_runs", "10,396", "10,000"),
+            ("sweep.invalid", "10,396", "10,000"),
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_problems_are_said_once_with_their_cells(matrix_file: Path):
 
 def test_a_section_run_that_is_none_is_said(matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  run: [3]"))
-    with raises_code("sweep.override", "3"):
+    with raises_code("sweep.invalid", "3"):
         raise invalid(read_matrix(matrix_file), _cells(matrix_file))
 
 
@@ -153,24 +153,24 @@ def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
         (
             "  run.seed: [41, 42]",
             "  evaluate.best: [f1, accuracy]",
-            ("sweep.select", "evaluate.best", "(accuracy, f1)", "select_per"),
+            ("sweep.invalid", "evaluate.best", "(accuracy, f1)", "select_per"),
         ),
-        ("  run.seed: [41, 42]", "  data.split.seed: [1, 2]\nselect_per: []", ("sweep.select", "select_per")),
+        ("  run.seed: [41, 42]", "  data.split.seed: [1, 2]\nselect_per: []", ("sweep.invalid", "select_per")),
         (
             "  run.seed: [41, 42]",
             "  data.max_rows.validation: [10, 20]\nselect_per: []",
-            ("sweep.select", "select_per"),
+            ("sweep.invalid", "select_per"),
         ),
-        ("  run.seed: [41, 42]", "  data.missing: [refuse, drop]\nselect_per: []", ("sweep.select", "select_per")),
+        ("  run.seed: [41, 42]", "  data.missing: [refuse, drop]\nselect_per: []", ("sweep.invalid", "select_per")),
         (
             "  run.seed: [41, 42]",
             "  task.labels: [[a, b], [a, b, c]]\nselect_per: []",
-            ("sweep.select", "select_per"),
+            ("sweep.invalid", "select_per"),
         ),
         (
             "  run.seed: [41, 42]",
             "  kind:\n    a: {evaluate.best: f1}\n    b: {task: regression}\nselect_per: []",
-            ("sweep.select", "classification, regression", "select_per"),
+            ("sweep.invalid", "classification, regression", "select_per"),
         ),
     ],
 )
@@ -234,7 +234,7 @@ def test_long_names_are_cut_and_stay_apart(matrix_file: Path):
 def test_names_that_would_be_the_same(matrix_file: Path):
     _add(matrix_file, "  x: {a_b: {train.eps: 1e-6}, a: {train.eps: 1e-7}}\n")
     _add(matrix_file, "  y: {c: {train.weight_decay: 0.1}, b_c: {train.weight_decay: 0.2}}\n")
-    with raises_code("sweep.same_run", "learning_rate", "0001_seed", "41_a_b_c"):
+    with raises_code("sweep.invalid", "learning_rate", "0001_seed", "41_a_b_c"):
         _cells(matrix_file)
 
 
@@ -253,7 +253,7 @@ def test_only(matrix_file: Path):
         ("seed=43", ("43", "seed", "41, 42")),
         ("nothing*", ("4 runs",)),
     ):
-        with raises_code("sweep.unknown_run", *values):
+        with raises_code("run.not_found", *values):
             names(word)
 
 
@@ -277,7 +277,7 @@ def test_seeds_of_files_are_repetitions(matrix_file: Path):
 
     assert [axis.is_seed for axis in read_matrix(matrix_file).axes] == [False, True]
     assert [cell.config.run.seed for cell in _cells(matrix_file)] == [1, 2, 1, 2]
-    with raises_code("sweep.override", "--set"):
+    with raises_code("sweep.invalid", "--set"):
         _cells(matrix_file, "run.seed=3")
 
 
@@ -290,7 +290,7 @@ def test_runs_of_two_names_that_train_the_same_are_refused(above: str, matrix_fi
         matrix_file.write_text(matrix_file.read_text().replace("  train: {max_steps: 3}\n", ""))
         assert {cell.config.train.max_steps for cell in _cells(matrix_file)} == {2, 4}
         _add(matrix_file, "  train.max_steps: [5]\n")
-    with raises_code("sweep.same_run", "seed-41_short", "seed-41_long", "max_steps"):
+    with raises_code("sweep.invalid", "seed-41_short", "seed-41_long", "max_steps"):
         _cells(matrix_file)
 
 
@@ -346,12 +346,12 @@ def test_several_seeds_are_an_ensemble(matrix_file: Path):
 )
 def test_wrong_teachers_are_problems_of_the_student(matrix_file: Path, teacher: str, more: str):
     problems = cells(matrix_file, teacher, more)["small_seed-41"].problems
-    assert [problem.code for problem in problems] == ["sweep.teacher"]
+    assert [problem.code for problem in problems] == ["sweep.invalid"]
 
 
 def test_a_teacher_without_a_folder_is_found_before_the_first_run(matrix_file: Path, tmp_path: Path):
     problems = cells(matrix_file, "runs/none")["small_seed-41"].problems
-    assert [(problem.code, problem.keys) for problem in problems] == [("distil.no_teacher", ("distil.teacher",))]
+    assert [(problem.code, problem.keys) for problem in problems] == [("distil.teacher", ("distil.teacher",))]
     for name in (str(tmp_path), "runs/m/runs/large_seed-41"):  # of the matrix: it is trained first
         assert cells(matrix_file, name)["small_seed-41"].problems == ()
 
@@ -386,5 +386,5 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
 
 def test_the_command_line_does_not_undo_an_axis_by_the_other_form_of_its_setting(matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  train.epochs: [1, 2]"))
-    with raises_code("sweep.override", "--set train.max_steps", "axis train.epochs"):
+    with raises_code("sweep.invalid", "--set train.max_steps", "axis train.epochs"):
         _cells(matrix_file, "train.max_steps=7")

@@ -69,5 +69,5 @@ def test_problems_are_reported_with_their_lines(axes: str, top: str, expected: s
 
 def test_a_variable_that_changes_nothing_of_two_names_is_refused(matrix_file: Path):
     _with(matrix_file, '  x: {a: {env: {A: "1"}}, b: {env: {A: 1}}}\n')
-    with raises_code("sweep.same_run", name="learning_rate-0.0001_a", keys="nothing"):
+    with raises_code("sweep.invalid", name="learning_rate-0.0001_a", keys="nothing"):
         cells_of(read_matrix(matrix_file))

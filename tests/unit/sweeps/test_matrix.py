@@ -51,8 +51,8 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "code", "key", "line"),
     [
-        ("[]\n", "config.not_mapping", "", 1),
-        ("", "config.not_mapping", "", 1),
+        ("[]\n", "config.syntax", "", 1),
+        ("", "config.syntax", "", 1),
         ("bse: {}\naxes: {run.seed: [1]}\n", "config.unknown_key", "bse", 1),
         ("train: {}\nbase: {}\naxes: {run.seed: [1]}\n", "config.unknown_key", "train", 1),
         ("axes: {run.seed: [1]}\n", "config.required", "base", 1),
@@ -141,7 +141,7 @@ def test_notes_are_the_text_of_a_file_beside_the_matrix(matrix_file: Path, tmp_p
         ("none.md", "config.file_not_found"),
         ("../outside.md", "config.invalid_value"),
         ("3", "config.invalid_value"),
-        ("bytes.md", "config.file_unreadable"),
+        ("bytes.md", "config.file_not_found"),
     ],
 )
 def test_notes_that_cannot_be_used(notes: str, code: str, matrix_file: Path, tmp_path: Path):

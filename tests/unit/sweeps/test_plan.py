@@ -147,9 +147,9 @@ def test_runs_that_are_no_longer_in_the_matrix_are_named(matrix_file: Path):
 @pytest.mark.parametrize(
     ("make", "refused"),
     [
-        (lambda folder: folder.write_text(""), ("run.folder_taken",)),
-        (lambda folder: (folder.mkdir(), (folder / "run.json").write_text("{}")), ("run.folder_taken",)),
-        (lambda folder: (folder.mkdir(), (folder / "x").write_text("")), ("run.folder_taken",)),
+        (lambda folder: folder.write_text(""), ("output.foreign",)),
+        (lambda folder: (folder.mkdir(), (folder / "run.json").write_text("{}")), ("output.foreign",)),
+        (lambda folder: (folder.mkdir(), (folder / "x").write_text("")), ("output.foreign",)),
         (lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text("{")), ("run.damaged",)),
         (lambda folder: (folder.mkdir(), (folder / "sweep.json").write_text("[]")), ("run.damaged",)),
         (

@@ -171,7 +171,7 @@ def test_the_range_of_scores_is_read_from_the_data(tmp_path):
     assert recipe.task.score_range == [0, 5]
     assert recipe.collator(split, TOKENIZER).labels[:6].tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
     equal = TABLE.set_column(3, "score", pa.array([4] * 22))
-    with raises_code("data.scores_equal", value=4.0):
+    with raises_code("data.one_class", value=4.0):
         split_of(task, tmp_path, equal, recipe=make_recipe(task))
 
 
@@ -188,7 +188,7 @@ def test_models_that_do_not_fit_are_refused_or_logged(tmp_path, folder, caplog):
     model_of(MNR, tmp_path)
     assert [record.code for record in caplog.records if hasattr(record, "code")] == ["model.other_pooling"]
     BertConfig(is_encoder_decoder=True).save_pretrained(tmp_path)
-    with raises_code("model.encoder_decoder", key="model.name"):
+    with raises_code("model.unsupported", key="model.name"):
         model_of(MNR, tmp_path)
 
 

@@ -75,7 +75,7 @@ def test_a_missing_head_has_one_message_and_is_tied(tmp_path, caplog):
     assert "cls.predictions.bias, " in line
     assert "embeddings" not in line, "the decoder has the embeddings of the encoder"
     assert torch.equal(model.hf.get_output_embeddings().weight, encoder.embeddings.word_embeddings.weight)
-    with raises_code("model.weights_missing", "cls.predictions"):
+    with raises_code("model.files_missing", "cls.predictions"):
         load(tmp_path / "model", head_must_exist=True)
 
 
@@ -168,7 +168,7 @@ def test_an_unsuitable_tokenizer_is_an_error_before_data_is_read(tmp_path):
             "here", None, COLUMNS, how(tmp_path, tokenizer), missing="drop", require_labels=True
         ),
     ):
-        with raises_code("tokenizer.no_mask_token", key="task.kind"):
+        with raises_code("tokenizer.token_missing", key="task.kind"):
             read()
 
 

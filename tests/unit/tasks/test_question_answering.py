@@ -113,7 +113,7 @@ def test_wrong_positions_change_no_score_of_an_evaluation_set(how: TokenizeOptio
     wrong = write_misplaced(tmp_path / "wrong.json", lambda number, gold: [moved(gold)])
     with raises_code("data.question_unusable", "80 of 80"):
         load(recipe(), how, wrong)
-    with raises_code("data.no_rows_left"):
+    with raises_code("data.empty"):
         load(recipe(), how, wrong, missing="drop")
     results = {}
     for path in (right, wrong):

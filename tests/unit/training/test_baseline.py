@@ -163,5 +163,5 @@ def test_one_process_fits_a_baseline(config: Path, monkeypatch: pytest.MonkeyPat
 
 def test_commands_that_need_steps_refuse_a_baseline():
     refuse_baseline(None, "paratune plan predicts")
-    with raises_code("baseline.no_steps", "tfidf", "baseline=null"):
+    with raises_code("baseline.no_model", "tfidf", "baseline=null"):
         refuse_baseline(TfidfOptions(kind="tfidf"), "paratune plan predicts")

@@ -111,7 +111,7 @@ def test_a_model_that_uses_random_numbers_is_refused():
         def forward(self, batch: Any) -> torch.Tensor:
             return torch.rand(3)
 
-    with raises_code("certify.random", "BertForSequenceClassification"):
+    with raises_code("certify.unsupported", "BertForSequenceClassification"):
         certify.refuse_randomness(Noisy(tiny_model(), "classification"), None)  # type: ignore[arg-type]
 
 

@@ -99,7 +99,7 @@ def test_a_card_that_cannot_be_written_is_an_error(run: Path, monkeypatch: pytes
 
     record, summary = write_finished_run(run)
     monkeypatch.setattr("paratune.training.model_card.write_text", full)
-    with raises_code("run.not_writable", run / "model" / "README.md"):
+    with raises_code("output.not_writable", run / "model" / "README.md"):
         write_card(run, record, summary)
 
 

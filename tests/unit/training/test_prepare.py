@@ -144,7 +144,7 @@ def test_more_stages_than_layers_are_refused_before_the_data_is_read(tmp_path: P
     for strategy, values in (
         ("{kind: pipeline, stages: 4}", (few, "4 parts", "3 blocks", "strategy.stages")),
         ("{kind: pipeline, stages: 2, schedule: interleaved}", (few, "2 with 2 chunks", "4 parts")),
-        ("{kind: pipeline, stages: 2, balance: [1, 3]}", ("strategy.balance_mismatch", "strategy.balance", "4 blocks")),
+        ("{kind: pipeline, stages: 2, balance: [1, 3]}", ("strategy.cannot_cut", "strategy.balance", "4 blocks")),
     ):
         (tmp_path / "c.yaml").write_text(text.replace('{kind: "own:Strategy"}', strategy) + "device: cpu\n")
         monkeypatch.setattr(prepare, "_load", lambda *_: pytest.fail("the data was read"))

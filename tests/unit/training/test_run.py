@@ -23,7 +23,7 @@ def test_a_full_disk_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pyte
     events = EventLog(tmp_path, 0)
 
     def full(event: str, **values: object) -> None:
-        raise CheckpointError("No space left on device", code="run.not_writable")
+        raise CheckpointError("No space left on device", code="output.not_writable")
 
     monkeypatch.setattr(events, "add", full)
     note_failure(events, ValueError("x"))

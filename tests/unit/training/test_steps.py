@@ -29,6 +29,6 @@ batch: {global: 4}
 def test_steps_beyond_the_end_of_a_run_are_refused(tmp_path: Path, settings: list[str], named: str):
     (tmp_path / "c.yaml").write_text(FILE)
     config = load_config(tmp_path / "c.yaml", settings).config
-    with raises_code("config.never_due", named, "10"):
+    with raises_code("config.no_effect", named, "10"):
         check_steps(config, 10)
     check_steps(config, 30)

@@ -102,7 +102,7 @@ def test_other_texts_are_computed_again(work: TeacherPass):
 )
 def test_a_teacher_of_another_task_is_refused(work: TeacherPass, changes, value):
     record("two", **changes)
-    with raises_code("distil.other_task", value, value="two"):
+    with raises_code("distil.teacher", value, value="two"):
         with_teachers(work)
     assert not list(Path("cache/teachers").glob("*.tmp"))
 
@@ -111,14 +111,14 @@ def test_a_teacher_with_outputs_that_are_not_finite_is_refused(work: TeacherPass
     model = tiny_model(num_layers=3)
     torch.nn.init.constant_(model.classifier.bias, float("nan"))
     model.save_pretrained("two")
-    with raises_code("distil.not_finite", "4 of 4", value="two", num_rows=4):
+    with raises_code("distil.teacher", "4 of 4", value="two", num_rows=4):
         with_teachers(work)
     assert len(list(Path("cache/teachers").glob("*.npz"))) == 1
 
 
 def test_a_name_that_is_no_folder_is_refused(work: TeacherPass):
     Path("two").rename("three")
-    with raises_code("distil.no_teacher", value="two"):
+    with raises_code("distil.teacher", value="two"):
         with_teachers(work)
 
 

@@ -43,8 +43,8 @@ def test_a_state_without_a_step_is_damaged(tmp_path, content):
 
 
 def test_other_folders_and_finished_trainings_are_refused(tmp_path):
-    with raises_code("trainer.no_state", value=str(tmp_path)):
+    with raises_code("trainer.checkpoint", value=str(tmp_path)):
         first_step(config_of(tmp_path), 1000, 400)
     (tmp_path / STATE_FILE).write_text(json.dumps({"global_step": 1000}))
-    with raises_code("trainer.past_end", step=1000, num_steps=1000):
+    with raises_code("trainer.checkpoint", step=1000, num_steps=1000):
         first_step(config_of(tmp_path), 1000, 400)

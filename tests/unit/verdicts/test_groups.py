@@ -30,13 +30,13 @@ def test_measures_may_have_their_titles():
     ],
 )
 def test_what_is_no_margin_is_named(word, said):
-    with raises_code("compare.margin", "--margin", "1") as caught:
+    with raises_code("cli.invalid_value", "--margin", "1") as caught:
         read_margins([word])
     assert said in str(caught.value)
 
 
 def test_all_problems_are_named_at_once():
-    with raises_code("compare.margin", "--margin", "2"):
+    with raises_code("cli.invalid_value", "--margin", "2"):
         read_margins(["f1=x,speed=1"])
 
 

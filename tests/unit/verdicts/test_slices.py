@@ -175,5 +175,5 @@ def test_questions_have_scores_from_0_to_100(tmp_path):
 
 def test_a_target_with_too_many_values_is_refused(tmp_path):
     task = numbers(tmp_path, np.arange(51.0), np.arange(51.0))
-    with raises_code("data.slices_too_many", "51", "50", num_values=51, limit=50):
+    with raises_code("data.too_many_values", "51", "50", num_values=51, limit=50):
         slice_records(task, "test", ["label"], {})

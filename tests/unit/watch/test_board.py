@@ -82,7 +82,7 @@ def test_a_named_run_is_shown_in_every_state(tmp_path: Path):
     assert view.is_finished
 
 
-@pytest.mark.parametrize(("path", "code"), [("nowhere", "run.not_found"), ("file", "run.not_a_run")])
+@pytest.mark.parametrize(("path", "code"), [("nowhere", "run.not_found"), ("file", "run.not_found")])
 def test_a_path_that_is_not_a_folder_is_an_error(tmp_path: Path, path: str, code: str):
     (tmp_path / "file").touch()
     with raises_code(code, path):

@@ -84,7 +84,7 @@ def read_settings(files: Sequence[str]) -> Settings:
     """
     if not files:
         message = "paratune config from-trainer needs a file of settings, or a command line in quotes"
-        raise ConfigError(message, code="cli.argument_missing")
+        raise ConfigError(message, code="cli.required")
     found = Settings()
     for file in files:
         _add_file(found, file)
@@ -129,7 +129,7 @@ def _refuse_pickle(path: Path) -> None:
             raise ConfigError(
                 f"{path} is a pickle: reading it would run the code in it. Let the script that wrote it write JSON "
                 f"instead: {_TO_JSON}",
-                code="trainer.pickle",
+                code="trainer.settings",
                 path=path,
             )
 
@@ -148,7 +148,7 @@ def _load(path: Path, text: str) -> dict[str, Any]:
     if not problems and not (isinstance(settings, dict) and settings):
         problems = [f"{path} has {describe_value(settings)}; the settings of a Trainer are a mapping with keys"]
     if problems:
-        raise ConfigError("\n".join(problems), code="trainer.settings_unreadable", path=path)
+        raise ConfigError("\n".join(problems), code="trainer.settings", path=path)
     return {str(key): value for key, value in settings.items()}
 
 
@@ -162,7 +162,7 @@ def _refused(path: Path, what: str) -> ConfigError:
         f"and of DeepSpeed, and command lines. A program with a Trainer writes its settings by {_TO_JSON}; for others "
         "write a configuration: paratune config init"
     )
-    return ConfigError(message, code="trainer.other_program", path=path, what=what)
+    return ConfigError(message, code="trainer.settings", path=path, what=what)
 
 
 def _named(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _named(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     inner = dict(_unwrapped(values))
     if not any(key in TABLE or key in MEANT for key in inner):
         message = f"{path} has no setting of a Trainer: its keys are {listing(map(plain, values), 5)}"
-        raise ConfigError(message, code="trainer.settings_unreadable", path=path)
+        raise ConfigError(message, code="trainer.settings", path=path)
     return inner
 
 
@@ -261,7 +261,7 @@ def _command_line(found: Settings, text: str, place: str) -> dict[str, Any]:
     options = dict(_options(found, command))
     if not options:
         message = f"{place}: no command with options, such as python run_glue.py --task_name mrpc"
-        raise ConfigError(message, code="trainer.settings_unreadable", path=place)
+        raise ConfigError(message, code="trainer.settings", path=place)
     for key, value in list(options.items()):
         if isinstance(value, str) and (unset := re.search(r"\$\{?\w+\}?", value)):
             is_whole = value == unset[0]

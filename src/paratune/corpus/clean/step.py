@@ -45,7 +45,7 @@ def require_unique_names(key: str, entries: Sequence[VarietySource | EvaluationS
     for name in names:
         if names.count(name) > 1:
             message = f"{key}: two entries have the name {name}; give each entry its own name"
-            raise ConfigError(message, code="config.named_twice", key=key)
+            raise ConfigError(message, code="config.conflict", key=key)
 
 
 def unknown_value(key: str, value: str, known: Collection[str], allowed: str) -> ConfigError:

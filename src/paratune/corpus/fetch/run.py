@@ -62,7 +62,7 @@ class Journal(AbstractContextManager["Journal"]):
             yield
         except sqlite3.OperationalError as error:
             message = f"{self._path} cannot be used: {error}; change work"
-            raise CheckpointError(message, code="corpus.not_writable", path=self._path) from error
+            raise CheckpointError(message, code="output.not_writable", path=self._path) from error
 
     def __exit__(self, *_: object) -> None:
         self._db.close()
@@ -133,7 +133,7 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
     for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
         if paths.setdefault(path.name, path) != path:
             message = f"{path} and {paths[path.name]} have the same name, which an index uses; rename one"
-            raise DataError(message, code="config.named_twice", path=path)
+            raise DataError(message, code="config.conflict", path=path)
     if paths:
         require_installed("warcio", extra="corpus")
     return paths, file_identity(others)

@@ -167,7 +167,7 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
     """
     if not folders:
         text = "no run is given; name one or more run folders, such as runs/first runs/second"
-        raise CheckpointError(text, code="report.no_run")
+        raise CheckpointError(text, code="run.not_found")
     found: list[RunRecord | Unfinished] = []
     problems: list[Fault] = []
     given: list[Path] = []
@@ -208,7 +208,7 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
         text = f"{', '.join(map(plain, given))}: a certificate and not a run; give the runs of the certificate, too"
         if unfinished:
             text = f"no run is finished, so there is nothing to report:{reasons_text(unfinished)}"
-        raise CheckpointError(text, code="report.no_run")
+        raise CheckpointError(text, code="run.not_found")
     certificates, of_others = find_certificates(runs, given)
     several = (f"{names[0]} is given {len(names)} times, and shown once." for names in named.values() if len(names) > 1)
     return FoundRuns(runs, unfinished, (*several, *of_others), certificates, warnings)

@@ -317,7 +317,7 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
     unknown = [name for name in names if name not in ALLOW]
     if unknown:
         reason = f"the names are {', '.join(ALLOW)}{did_you_mean(unknown[0], ALLOW)}"
-        raise option_error("--allow", plain(", ".join(unknown)) or "''", reason, code="cli.unknown_name")
+        raise option_error("--allow", plain(", ".join(unknown)) or "''", reason, code="cli.invalid_value")
     return frozenset(names)
 
 

@@ -40,7 +40,7 @@ def judged(
     known = dict.fromkeys((SPEED, *(metric for by_metric in scores for metric in by_metric or ())))
     if unknown := [measure for measure in margins or () if measure not in known]:
         reason = f"no run has this score; known are {', '.join(known)}"
-        raise option_error("--margin", unknown[0], reason, code="compare.margin")
+        raise option_error("--margin", unknown[0], reason, code="cli.invalid_value")
     members, selection = systems.drawn(len(systems.measured) if all_of_them else MAX_JUDGED)
     while not all_of_them and sum(len(configuration.runs) for configuration in members) > MAX_RUNS and len(members) > 1:
         members, selection = systems.drawn(len(members) - 1)

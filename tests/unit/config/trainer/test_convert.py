@@ -377,25 +377,25 @@ def test_invalid_combinations_of_settings_are_errors(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "refused"),
     [
-        ("x.json", b"[1]", ("trainer.settings_unreadable", "1")),
-        ("x.json", b"{}", ("trainer.settings_unreadable",)),
-        ("x.json", b"a: 1", ("trainer.settings_unreadable", "JSON")),
-        ("x.json", b'{"a": 1, "a": 2}', ("trainer.settings_unreadable",)),
-        ("x.json", b"\xff\xfe", ("config.file_unreadable", "8")),
-        ("x.json", b"[" * 100_000, ("trainer.settings_unreadable", "JSON")),
-        ("training_args.bin", b"PK\x03\x04", ("trainer.pickle",)),
-        ("x.json", b"\x80\x02", ("trainer.pickle",)),
-        ("x.yaml", b"a: [", ("trainer.settings_unreadable", "x.yaml")),
-        ("x.json", b'{"hidden": 4, "heads": 2}', ("trainer.settings_unreadable", "hidden, heads")),
+        ("x.json", b"[1]", ("trainer.settings", "1")),
+        ("x.json", b"{}", ("trainer.settings",)),
+        ("x.json", b"a: 1", ("trainer.settings", "JSON")),
+        ("x.json", b'{"a": 1, "a": 2}', ("trainer.settings",)),
+        ("x.json", b"\xff\xfe", ("config.file_not_found", "8")),
+        ("x.json", b"[" * 100_000, ("trainer.settings", "JSON")),
+        ("training_args.bin", b"PK\x03\x04", ("trainer.settings",)),
+        ("x.json", b"\x80\x02", ("trainer.settings",)),
+        ("x.yaml", b"a: [", ("trainer.settings", "x.yaml")),
+        ("x.json", b'{"hidden": 4, "heads": 2}', ("trainer.settings", "hidden, heads")),
         ("trainer_state.json", b'{"log_history": [], "global_step": 3}', ("trainer.settings", "trainer_state.json")),
-        ("x.yaml", b"trainer: {max_epochs: 3, devices: 1}", ("trainer.other_program", "PyTorch Lightning")),
-        ("config.cfg", b"[nlp]\nlang = 'en'\n", ("trainer.other_program", "spaCy")),
-        ("x.json", b'{"manual_seed": 1, "num_train_epochs": 2}', ("trainer.other_program", "simpletransformers")),
-        ("x.yml", b"base_model: x\ndatasets: []", ("trainer.other_program", "axolotl")),
-        ("train.py", b"from fastai.text.all import *", ("trainer.other_program", "fastai")),
-        ("train.py", b"args = TrainingArguments()", ("trainer.other_program", "to_json_string")),
-        ("x.sh", b"fairseq-train data --lr 1e-3 --arch x", ("trainer.other_program", "fairseq")),
-        ("x.sh", b"# nothing --here\nls\n", ("trainer.settings_unreadable", "x.sh")),
+        ("x.yaml", b"trainer: {max_epochs: 3, devices: 1}", ("trainer.settings", "PyTorch Lightning")),
+        ("config.cfg", b"[nlp]\nlang = 'en'\n", ("trainer.settings", "spaCy")),
+        ("x.json", b'{"manual_seed": 1, "num_train_epochs": 2}', ("trainer.settings", "simpletransformers")),
+        ("x.yml", b"base_model: x\ndatasets: []", ("trainer.settings", "axolotl")),
+        ("train.py", b"from fastai.text.all import *", ("trainer.settings", "fastai")),
+        ("train.py", b"args = TrainingArguments()", ("trainer.settings", "to_json_string")),
+        ("x.sh", b"fairseq-train data --lr 1e-3 --arch x", ("trainer.settings", "fairseq")),
+        ("x.sh", b"# nothing --here\nls\n", ("trainer.settings", "x.sh")),
     ],
 )
 def test_files_that_are_no_settings(name: str, content: bytes, refused: tuple[str, ...], tmp_path: Path):
@@ -651,7 +651,7 @@ def test_what_a_script_leaves_open_is_named(tmp_path: Path):
 
 
 def test_without_a_file_nothing_is_converted():
-    with raises_code("cli.argument_missing"):
+    with raises_code("cli.required"):
         read_settings([])
 
 

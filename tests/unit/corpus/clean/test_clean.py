@@ -89,7 +89,7 @@ def test_a_folder_with_other_files_is_not_changed(tmp_path):
     extracted(tmp_path, *texts())
     (tmp_path / "4_clean").mkdir()
     (tmp_path / "4_clean" / "thesis.txt").write_text("x")
-    with raises_code("run.folder_taken"):
+    with raises_code("output.foreign"):
         run_clean(make_corpus(tmp_path), 1, DISPLAY)
 
 

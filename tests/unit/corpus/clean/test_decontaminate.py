@@ -72,7 +72,7 @@ def test_a_set_without_a_text_that_is_long_enough_is_refused(tmp_path):
 def test_two_sets_of_one_name_are_refused(tmp_path):
     extracted(tmp_path, [OTHER])
     section = settings_of(tmp_path)
-    with raises_code("config.named_twice", key="clean.decontaminate.sets"):
+    with raises_code("config.conflict", key="clean.decontaminate.sets"):
         run(tmp_path, tmp_path, section.model_copy(update={"sets": section.sets[:1] * 2}))
 
 

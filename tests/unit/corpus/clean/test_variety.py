@@ -221,7 +221,7 @@ def test_the_step_takes_part_when_there_are_sources(ready, trained_work):
 
 def test_sources_that_cannot_be_used_are_refused(tmp_path):
     good = sources(tmp_path / "s", ["a"])[0]
-    with raises_code("config.named_twice", key="clean.variety.sources"):
+    with raises_code("config.conflict", key="clean.variety.sources"):
         run(tmp_path, [OURS], sources=[good, good])
     with raises_code("corpus.too_little_text", "80"):
         run(tmp_path, [OURS], sources=[good.model_copy(update={"european": good.brazilian})])

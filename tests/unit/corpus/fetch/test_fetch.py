@@ -128,7 +128,7 @@ def test_two_files_of_one_name_are_refused(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write_warc(tmp_path / folder / "x.warc", pages(1)[0])
-    with raises_code("config.named_twice"):
+    with raises_code("config.conflict"):
         run(make_corpus(tmp_path, index={"warcs": ["a/x.warc", "b/x.warc"]}))
 
 

@@ -65,7 +65,7 @@ def test_a_journal_that_cannot_be_opened_now_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite3, "connect", lambda *more, **options: connect(*more, **options, timeout=0))
     with connect(path) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with raises_code("corpus.not_writable", "locked", path=path):
+        with raises_code("output.not_writable", "locked", path=path):
             Journal(path)
         other.rollback()
     other.close()
@@ -78,5 +78,5 @@ def test_a_journal_that_cannot_be_opened_now_is_kept(tmp_path, monkeypatch):
         return connect(*more, **options)
 
     monkeypatch.setattr(sqlite3, "connect", connect_to_damaged)
-    with raises_code("corpus.not_writable", "unable to open", path=path):
+    with raises_code("output.not_writable", "unable to open", path=path):
         Journal(path)

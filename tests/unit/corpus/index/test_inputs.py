@@ -70,11 +70,11 @@ def test_a_file_that_is_no_zip_is_refused(tmp_path):
 
 def test_the_limit_is_that_of_the_settings(tmp_path):
     (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(b"line\n" * 1000))
-    with raises_code("corpus.archive_unsafe", "index.max_unpacked_gib"):
+    with raises_code("corpus.archive_unreadable", "index.max_unpacked_gib"):
         read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=4999)
     assert len(read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=5000)) == 5000
     (source,), _ = index_sources(make_zip(tmp_path / "a.zip", **{"a.cdx": bytes(5001)}))
-    with raises_code("corpus.archive_unsafe", "index.max_unpacked_gib"):
+    with raises_code("corpus.archive_unreadable", "index.max_unpacked_gib"):
         read(source, max_bytes=5000)
 
 

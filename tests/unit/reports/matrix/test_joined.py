@@ -78,7 +78,7 @@ def test_published_figures_are_in_the_report_of_each_matrix(tmp_path: Path):
 
 def test_a_matrix_that_is_given_twice_is_refused(tmp_path: Path):
     one = _machine(tmp_path, "nvlink", 80.0)
-    with raises_code("cli.named_twice", "oakridge"):
+    with raises_code("cli.conflict", "oakridge"):
         make_sweep([one, one], None)
 
 
@@ -114,5 +114,5 @@ def test_a_joined_axis_has_the_keys_of_all_matrices(tmp_path: Path):
 
 def test_a_matrix_beside_a_run_is_refused(tmp_path: Path):
     one = _machine(tmp_path, "nvlink", 80.0)
-    with raises_code("compare.mixed_matrix"):
+    with raises_code("cli.conflict"):
         report(one, one / "runs" / "nproc-1")

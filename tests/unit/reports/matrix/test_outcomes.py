@@ -319,7 +319,7 @@ def test_a_matrix_whose_runs_are_gone_is_an_error_that_names_each_reason_once(st
     some = make_sweep(tmp_path / "m", None)
     assert {item.reason for item in some.cell_runs if item.cell.name == "low_seed-3"} == {GONE}
     shutil.rmtree(tmp_path / "m" / "runs")
-    with raises_code("report.no_run", "6 runs", "paratune sweep", folder=tmp_path / "m") as caught:
+    with raises_code("run.not_found", "6 runs", "paratune sweep", folder=tmp_path / "m") as caught:
         make_sweep(tmp_path / "m", tmp_path / "out")
     assert str(caught.value).count("is gone") == 1
     assert len(str(caught.value).splitlines()) == 2 + len(states)
@@ -486,7 +486,7 @@ def test_all_formats_are_written(tmp_path: Path):
 
 
 def test_a_folder_without_a_matrix(tmp_path: Path):
-    with raises_code("run.file_not_found"):
+    with raises_code("run.damaged"):
         make_sweep(tmp_path, None)
 
 

@@ -78,12 +78,12 @@ def test_the_page_has_the_changes(runs):
 
 def test_an_unfinished_baseline_is_refused(runs, tmp_path):
     unfinished = make_run(tmp_path / "half", finished=False)
-    with raises_code("report.no_baseline", "--baseline"):
+    with raises_code("report.nothing_to_compare", "--baseline"):
         make([runs[1]], None, unfinished)
 
 
 def test_a_baseline_that_is_no_run_is_refused_with_the_runs(runs, tmp_path):
-    with raises_code("compare.unknown_run", *runs, option="--baseline", value=str(tmp_path / "zzz")):
+    with raises_code("run.not_found", *runs, option="--baseline", value=str(tmp_path / "zzz")):
         make(runs, None, tmp_path / "zzz")
 
 
@@ -91,7 +91,7 @@ def test_a_baseline_without_other_runs_raises_an_error(runs, tmp_path):
     base, _ = runs
     half = make_run(tmp_path / "half", finished=False)
     for named in ([base], [base, half]):
-        with raises_code("report.no_baseline", "--baseline"):
+        with raises_code("report.nothing_to_compare", "--baseline"):
             make(named, None, base)
 
 

@@ -72,10 +72,10 @@ def test_other_machines_are_marked(tmp_path):
 
 def test_names_that_may_be_allowed():
     assert read_allowed(["batch, model", "steps"]) == {"batch", "model", "steps"}
-    with raises_code("cli.unknown_name", "modle", "mean model", option="--allow"):
+    with raises_code("cli.invalid_value", "modle", "mean model", option="--allow"):
         read_allowed(["modle"])
     for text in ("", "batch,"):
-        with raises_code("cli.unknown_name", "''", option="--allow"):
+        with raises_code("cli.invalid_value", "''", option="--allow"):
             read_allowed([text])
 
 

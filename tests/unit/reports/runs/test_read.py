@@ -36,12 +36,12 @@ def test_read_runs_names_the_command_that_measures_a_form(tmp_path):
 
 
 def test_read_runs_refuses_when_no_run_is_finished(tmp_path):
-    with raises_code("report.no_run", "step 112", "225"):
+    with raises_code("run.not_found", "step 112", "225"):
         read_runs([make_run(tmp_path / "cut", finished=False)])
 
 
 def test_read_runs_refuses_an_empty_list():
-    with raises_code("report.no_run"):
+    with raises_code("run.not_found"):
         read_runs([])
 
 
@@ -60,7 +60,7 @@ def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
     found = read_runs([make_run(tmp_path / "a"), certificate])
     assert [run.folder for run in found.runs] == [tmp_path / "a"]
     assert [certificate.name in note for note in found.notes] == [True]  # it is damaged
-    with raises_code("report.no_run", "a.certificate: a"):
+    with raises_code("run.not_found", "a.certificate: a"):
         read_runs([certificate])
 
 
@@ -122,13 +122,13 @@ def test_read_runs_reports_all_problems_at_once(tmp_path):
 
 def test_the_runs_of_a_matrix_without_its_record_are_named(tmp_path):
     make_run(tmp_path / "m" / "runs" / "a")
-    with raises_code("run.not_a_run", "runs/a", str(tmp_path / "m" / "runs" / "a")):
+    with raises_code("run.not_found", "runs/a", str(tmp_path / "m" / "runs" / "a")):
         read_runs([tmp_path / "m"])
 
 
 def test_read_runs_names_the_runs_in_a_folder_of_runs(tmp_path):
     make_run(tmp_path / "runs" / "a")
-    with raises_code("run.not_a_run", "1"):
+    with raises_code("run.not_found", "1"):
         read_runs([tmp_path / "runs"])
 
 

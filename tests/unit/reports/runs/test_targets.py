@@ -139,7 +139,7 @@ def test_numbers_may_be_written_as_one_likes(text: str):
 
 
 def test_error_for_an_unknown_metric_lists_the_evaluated_ones(run: Path):
-    with raises_code("target.no_scores", "f1"):
+    with raises_code("metric.unknown", "f1"):
         cells(run, "rmse<=1")
 
 
@@ -147,5 +147,5 @@ def test_error_names_events_that_cannot_be_read(run: Path):
     with (run / "events.rank0001.jsonl").open("a", encoding="utf-8") as file:
         file.write("[]\n" + json.dumps(step(6, 1000)) + "\n")
     records_of = (read_record(run, "a"),)
-    with raises_code("target.no_scores", "events.rank0001.jsonl"):
+    with raises_code("metric.unknown", "events.rank0001.jsonl"):
         list(target_measures(records_of, [ScoreTarget("f1", 0.8)]))

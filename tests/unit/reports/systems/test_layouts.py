@@ -67,5 +67,5 @@ def test_a_time_is_in_minutes_and_seconds(tmp_path: Path, seconds: float | None,
 
 
 def test_other_layouts_are_refused(folder: Path):
-    with raises_code("cli.unknown_name", option="--layout"):
+    with raises_code("cli.invalid_value", option="--layout"):
         make_sweep(folder, None, layout="imbd")

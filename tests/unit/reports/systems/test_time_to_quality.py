@@ -76,7 +76,7 @@ def test_a_run_with_damaged_events_is_named_and_left_out(tmp_path: Path):
 
 
 def test_a_metric_by_which_no_run_was_evaluated_is_refused(tmp_path: Path):
-    with raises_code("target.no_scores", "f1"):
+    with raises_code("metric.unknown", "f1"):
         report(matrix(tmp_path / "m"), target=["rmse<=1"])
 
 
@@ -90,5 +90,5 @@ def test_a_matrix_of_probes_has_no_time_to_quality(tmp_path: Path):
         return Made(kind=values["strategy"], num_steps=4)
 
     make_matrix(tmp_path / "m", (STRATEGY,), tell, changes=probe)
-    with raises_code("target.no_scores", option="--target"):
+    with raises_code("metric.unknown", option="--target"):
         make_sweep(tmp_path / "m", None, targets=[parse_target("f1>=0.7")])
