@@ -148,7 +148,7 @@ def test_options_of_a_table_make_it_one():
 
 @pytest.mark.parametrize(("name", "code"), [
     ("brat.ann", "data.format"), ("unknown.dat", "data.format"), ("cities.train", "data.encoding"),
-    ("columns_of_pandas.json", "data.json"), ("splits.json", "data.json"),
+    ("columns_of_pandas.json", "data.unreadable"), ("splits.json", "data.unreadable"),
 ])  # fmt: skip
 def test_other_files_are_refused_by_name(name: str, code: str):
     with raises_code(code, name):

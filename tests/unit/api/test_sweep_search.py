@@ -99,7 +99,7 @@ def test_trials_follow_from_seed_and_scores_and_are_recorded(file: Path, trainin
     assert all(1e-5 <= settings["train.learning_rate"] <= 1e-3 for settings in trials.values())
     assert len({json.dumps(settings) for settings in trials.values()}) == 8
     assert read_matrix(file).record.search.trials == trials
-    assert record.search.text().startswith("search: 8 bayesian trials, seed 0")
+    assert (record.search.num_trials, record.search.method, record.search.seed) == (8, "bayesian", 0)
 
     file.write_text((BASE + SEARCH).replace("name: m\n", "name: again\n"))
     assert trials_of(search_with(file)) == trials
