@@ -135,13 +135,8 @@ def _listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value
         if value is None:
             return Value(slug(f"{name}-{UNSET}"), UNSET, value, beside=beside)
     else:
-        inside = (f"{at}.", f"{at}[")
-        places = {
-            place.replace(at, key, 1): line
-            for place, line in file.places.items()
-            if place == at or place.startswith(inside)
-        }
-        own = layer_of(key, value, places)
+        inside = [place for place in file.places if place == at or place.startswith((f"{at}.", f"{at}["))]
+        own = layer_of(key, value, {place.replace(at, key, 1): file.places[place] for place in inside})
     # A text is its own name in names of runs; other values follow the name of the axis.
     text = slug(show(value)) if isinstance(value, str | dict) else ""
     return Value(text or slug(f"{name}-{show(value)}"), show(value), value, own=own, beside=beside)
@@ -156,9 +151,8 @@ def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         file.refuse_value(settings, "a mapping, such as {train.learning_rate: 1e-5}", at)
         return Value(name, name, name)
     options = dict(settings)
-    beside: dict[str, Any] = {
-        key: file.count(options.pop(key), f"{at}.{key}") for key in (NPROC, NODES) if key in settings
-    }
+    counts = [key for key in (NPROC, NODES) if key in settings]
+    beside: dict[str, Any] = {key: file.count(options.pop(key), f"{at}.{key}") for key in counts}
     if ENV in options:
         variables = read_environment(file, options.pop(ENV), f"{at}.{ENV}")
         beside |= {f"{ENV}.{variable}": text for variable, text in variables.items()}
@@ -236,9 +230,8 @@ def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tupl
             read[str(key)] = label, found
     _check_apart(file, {key: values for key, (_, values) in read.items()})
     # A seed that the matrix sets itself has priority over seeds in files.
-    says_seed = SEED in flatten(base.values) or any(
-        SEED in value.above for _, values in read.values() for value in values
-    )
+    own_settings = (value.above for _, values in read.values() for value in values)
+    says_seed = any(SEED in settings for settings in (flatten(base.values), *own_settings))
     axes = tuple(_axis(file, key, label, values, through_files=not says_seed) for key, (label, values) in read.items())
     repeated = [axis.key for axis in axes if axis.is_seed]
     if len(repeated) > 1 and any(axis.is_seed and FOLD in axis.varied for axis in axes):
@@ -336,9 +329,8 @@ def _varied(values: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the keys in which settings differ, or that only some of them have."""
     values = list(values)
     keys = dict.fromkeys(key for settings in values for key in settings)
-    return [
-        key for key in keys if len({one_line(settings[key]) if key in settings else None for settings in values}) > 1
-    ]
+    texts = {key: {one_line(settings[key]) if key in settings else None for settings in values} for key in keys}
+    return [key for key in keys if len(texts[key]) > 1]
 
 
 def find_axis(axes: Sequence[MatrixAxis], key: Any) -> MatrixAxis | str:

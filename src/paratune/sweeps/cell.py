@@ -161,11 +161,8 @@ def resolve_teachers(
     if not wanted:
         messages = ["it is an empty mapping; name a value of an axis, such as {size: large}, or a run"]
     if messages:
-        return (
-            layer,
-            (),
-            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.invalid") for message in messages),
-        )
+        wrong = (Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.invalid") for message in messages)
+        return layer, (), tuple(wrong)
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
     folders = [str(cell_run_folder(matrix.folder, name)) for name in names]

@@ -74,9 +74,8 @@ def cells_of(
     if matrix.probe is None:
         cells = _check_comparable(matrix, cells)
     else:  # after the checks, so that problems of the full run are reported for its probe too
-        cells = [
-            cell if cell.loaded is None else replace(cell, loaded=as_probe(cell.loaded, matrix.probe)) for cell in cells
-        ]
+        length = matrix.probe
+        cells = [replace(cell, loaded=cell.loaded and as_probe(cell.loaded, length)) for cell in cells]
         # Equal probes, such as those of runs of two lengths, are skipped except for the first.
         probes = [cell for cell in cells if cell.loaded is not None and cell.impossible is None]
         twins = {cell.name: f"as a probe it is the same as {first.name}" for first, cell in _twins(probes, _identity)}
@@ -180,9 +179,8 @@ def _cell(
     layer = merge(layer, matrix.own)
     for value in values:
         layer = merge(drop_superseded_settings(layer, value.own), value.own)
-    layer, teachers, unknown = resolve_teachers(
-        matrix, names, merge(drop_superseded_settings(layer, above), above), _name
-    )
+    layer = merge(drop_superseded_settings(layer, above), above)
+    layer, teachers, unknown = resolve_teachers(matrix, names, layer, _name)
     if unknown:
         return Cell(record, problems=unknown)
     record = replace(record, teachers=teachers)
@@ -198,9 +196,8 @@ def _cell(
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
         return Cell(record, problems=tuple(problems))
-    missing = [
-        Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)
-    ]
+    lost = missing_files(loaded)
+    missing = [Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in lost]
     for name in () if loaded.config.distil is None else teacher_names(loaded.config.distil):
         path = Path(name).expanduser()
         # Teachers that are runs of the matrix are trained first.
@@ -209,9 +206,9 @@ def _cell(
             missing.append(Problem(message, (TEACHER,), layer.place(TEACHER), code="distil.teacher"))
     if missing and need_files:
         return Cell(record, problems=tuple(missing))
-    reason = "; ".join(problem.message for problem in problems) or why_impossible(
-        loaded.config, record.num_processes, record.num_nodes, record.environment, here=here
-    )
+    reason: str | None = "; ".join(problem.message for problem in problems)
+    if not problems:
+        reason = why_impossible(loaded.config, record.num_processes, record.num_nodes, record.environment, here=here)
     return Cell(record, loaded, impossible=reason)
 
 
@@ -279,9 +276,8 @@ def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> list[Cell]:
             message = f"{reason}; give data.validation or data.split.validation"
             problem = Problem(message, code="data.validation_missing")
         problems |= dict.fromkeys((cell.name for cell in group), problem)
-    return [
-        replace(cell, loaded=None, problems=(problems[cell.name],)) if cell.name in problems else cell for cell in cells
-    ]
+    own = {name: (problem,) for name, problem in problems.items()}
+    return [replace(cell, loaded=None, problems=own[cell.name]) if cell.name in own else cell for cell in cells]
 
 
 def _validation_rows(config: Config) -> list[Any] | None:

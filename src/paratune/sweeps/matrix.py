@@ -206,9 +206,7 @@ def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Ma
         below=below,
         own=own,
         axes=axes,
-        exclude=tuple(
-            _found(file, axes, combination, f"exclude[{number}]") for number, combination in enumerate(options.exclude)
-        ),
+        exclude=tuple(_found(file, axes, out, f"exclude[{number}]") for number, out in enumerate(options.exclude)),
         environment={} if options.env is None else read_environment(file, options.env, ENV),
         probe=options.probe,
         record=SweepRecord(
@@ -216,9 +214,7 @@ def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Ma
             created="",
             matrix=str(file.path),
             command=(),
-            axes=tuple(
-                Axis(axis.key, axis.label, axis.values, axis.is_seed, axis.is_column, axis.keys) for axis in axes
-            ),
+            axes=tuple(Axis(own.key, own.label, own.values, own.is_seed, own.is_column, own.keys) for own in axes),
             select_per=_select_per(file, options, axes),
             cells=(),
             price_per_device_hour=options.price_per_device_hour,

@@ -99,15 +99,13 @@ def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published 
         return None
     if not own.figures and not own.claims:
         file.refuse(f"{at} has neither figures nor claims; add one", at, "config.required")
-    figures = (
-        figure
-        for number, line in enumerate(own.figures)
-        for figure in _figures(file, axes, line, f"{at}.figures[{number}]", own.where or "")
-    )
-    claims = (
-        _claim(file, axes, line, f"{at}.claims[{number}]", own.where or "") for number, line in enumerate(own.claims)
-    )
-    return Published(whole.source, tuple(figures), tuple(claim for claim in claims if claim is not None))
+    figures, claims, where = list[PublishedFigure](), list[PublishedClaim](), own.where or ""
+    for number, line in enumerate(own.figures):
+        figures += _figures(file, axes, line, f"{at}.figures[{number}]", where)
+    for number, line in enumerate(own.claims):
+        claim = _claim(file, axes, line, f"{at}.claims[{number}]", where)
+        claims += [] if claim is None else [claim]
+    return Published(whole.source, tuple(figures), tuple(claims))
 
 
 def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> Iterator[PublishedFigure]:
@@ -136,9 +134,8 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
     known = [name for name in SYSTEM_MEASURES if name != "state_memory"] if is_ratio else METRIC_NAMES
     if claim.measure not in known:
         near = did_you_mean(claim.measure, known) or f"; there are: {', '.join(known)}"
-        file.refuse(
-            f"{at}.measure: {plain(claim.measure)} is not a measure{near}", f"{at}.measure", "published.invalid"
-        )
+        message = f"{at}.measure: {plain(claim.measure)} is not a measure{near}"
+        file.refuse(message, f"{at}.measure", "published.invalid")
     given = 0 if claim.by is None and claim.relation == "less" else claim.by
     by, unit = _amount(given)
     # Of a score 1% could be a point of a hundred, or a hundredth of the baseline's: its margin is a plain number.

@@ -92,9 +92,8 @@ class SweepPlan:
 
     def left_out(self, names: Collection[str]) -> list[str]:
         """Return lines on the combinations that are not trained: runs of these names, and those of exclude."""
-        lines = [
-            f"skipped: {reason}" for reason in why_skipped([cell for cell in self.in_order() if cell.name in names])
-        ]
+        cells = [cell for cell in self.in_order() if cell.name in names]
+        lines = [f"skipped: {reason}" for reason in why_skipped(cells)]
         total = math.prod(len(axis.values) for axis in self.record.axes)
         if num_excluded := total - sum(cell.record.repeat == 1 for cell in self.cells):
             lines.append(f"excluded: {num_excluded} of {total} combinations, by exclude:")
@@ -156,11 +155,8 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
     lines = [f"{matrix.folder} has runs that {matrix.source} has changed since:"]
     for changes, names in by_differences.items():
         lines += [f"  {listing(names, 3)}:", *(f"    {change}" for change in changes)]
-    lines += [
-        "nothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and train "
-        "them again"
-    ]
-    raise CheckpointError("\n".join(lines), code="sweep.changed")
+    remedy = "change name: to start another matrix, or use --overwrite to delete these runs and train them again"
+    raise CheckpointError("\n".join([*lines, f"nothing was changed: {remedy}"]), code="sweep.changed")
 
 
 def _before(folder: Path) -> SweepRecord | None:
