@@ -124,9 +124,8 @@ def _describe_split(split: Split, task: Task, num_choices: int) -> dict[str, Any
         about["target"] = {"mean": float(targets.mean()), "sd": sd, **_quantiles(targets)}
     if counts is not None:
         total = split.num_rows if tags is None else sum(map(len, tags))  # then they are tags of words
-        about["labels"] = [
-            {"name": name, "num_rows": count, "share": count / max(1, total)} for name, count in counts.items()
-        ]
+        shares = [(name, count, count / max(1, total)) for name, count in counts.items()]
+        about["labels"] = [{"name": name, "num_rows": count, "share": share} for name, count, share in shares]
     return about
 
 
@@ -219,11 +218,8 @@ def _unknown_pieces(texts: Iterable[str], tokenizer: Any) -> list[str]:
 
 def render(description: Mapping[str, Any]) -> RenderableType:
     """Return the description for a terminal; texts from the data are never read as mark-up."""
-    columns = ", ".join(
-        f"{key}: {' + '.join(value) if isinstance(value, list) else value}"
-        for key, value in description["columns"].items()
-        if value is not None and key != "separator"
-    )
+    named = {key: value for key, value in description["columns"].items() if value is not None and key != "separator"}
+    columns = ", ".join(f"{key}: {' + '.join(own) if isinstance(own, list) else own}" for key, own in named.items())
     names, abouts = list(description["splits"]), list(description["splits"].values())
     lines = [(name, [value(about) for about in abouts]) for name, value in _TABLE.items()]
     num_rows = [about["num_rows"] for about in abouts]  # windows are shown where there are more of them
@@ -239,21 +235,14 @@ def render(description: Mapping[str, Any]) -> RenderableType:
     about_columns = f"Columns   {columns}; at most {description['max_length']} tokens in a sequence"
     parts: list[RenderableType] = [Text(plain(about_columns)), Text(""), table, Text("")]
     for example in description["examples"]:
-        parts += [Text(line, no_wrap=True, overflow="ellipsis") for line in _example_lines(example)]
+        texts = {**example["texts"], "tokens": f"{example['num_tokens']}: {' '.join(example['tokens'])}"}
+        texts |= {} if example["label"] is None else {"label": example["label"]}
+        texts |= {"unknown": " ".join(map(repr, example["unknown"]))} if example["unknown"] else {}
+        shown = [f"Row {example['row']} of {example['split']}", *(f"  {key:<10}{text}" for key, text in texts.items())]
+        parts += [Text(plain(line), no_wrap=True, overflow="ellipsis") for line in shown]
     parts += [Text("")] * bool(description["warnings"])
     parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
     return Group(*parts)
-
-
-def _example_lines(example: Mapping[str, Any]) -> Iterator[str]:
-    yield plain(f"Row {example['row']} of {example['split']}")
-    for key, text in example["texts"].items():
-        yield plain(f"  {key:<10}{text}")
-    yield plain(f"  {'tokens':<10}{example['num_tokens']}: {' '.join(example['tokens'])}")
-    if example["label"] is not None:
-        yield plain(f"  {'label':<10}{example['label']}")
-    if example["unknown"]:
-        yield plain(f"  {'unknown':<10}{' '.join(map(repr, example['unknown']))}")
 
 
 def _target(about: Mapping[str, Any], form: str) -> str | None:
@@ -270,9 +259,8 @@ def _label_lines(abouts: Sequence[Mapping[str, Any]]) -> list[tuple[str, Sequenc
     lines: list[tuple[str, Sequence[Any]]] = []
     for cells in labels[:MOST_LABELS]:
         counts = iter(f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells)
-        lines.append(
-            (f"label {cells[0]['name']}", ["" if about["labels"] is None else next(counts) for about in abouts])
-        )
+        texts = ["" if about["labels"] is None else next(counts) for about in abouts]
+        lines.append((f"label {cells[0]['name']}", texts))
     if num_rarer > 0:
         lines.append((f"{format_number(num_rarer)} rarer labels; --json has all", ()))
     if any("num_without_label" in about for about in abouts):

@@ -25,12 +25,9 @@ NESTED_AT = "nested_at"
 """See `parse_json`."""
 _ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64()))])
 """Gold answers of a question, in the same layout as in `datasets`."""
-_SQUAD = pa.schema(
-    [
-        *((name, pa.string()) for name in ("id", "title", "context", "question")),
-        *(("answers", _ANSWERS), ("is_impossible", pa.bool_())),
-    ]
-)
+_TEXTS = [(name, pa.string()) for name in ("id", "title", "context", "question")]
+SQUAD = pa.schema([*_TEXTS, ("answers", _ANSWERS), ("is_impossible", pa.bool_())])
+"""Columns of `squad_table`."""
 
 
 def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
@@ -93,10 +90,8 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     arrays = {name: column_of(values, f"{source}, column {name}") for name, values in columns.items()}
     # In a column of strings, objects and lists are JSON texts: `NESTED_AT` marks it, so that they are not used as text.
     mixed = {name for name, array in arrays.items() if name in nested_at and pa.types.is_string(array.type)}
-    fields = [
-        pa.field(name, array.type, metadata={NESTED_AT: nested_at[name]} if name in mixed else None)
-        for name, array in arrays.items()
-    ]
+    about = {name: {NESTED_AT: nested_at[name]} if name in mixed else None for name in arrays}
+    fields = [pa.field(name, array.type, metadata=about[name]) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
@@ -117,18 +112,13 @@ def is_squad(value: Any) -> bool:
     return isinstance(articles, list) and any("paragraphs" in item for item in articles if isinstance(item, dict))
 
 
-def is_squad_table(table: pa.Table) -> bool:
-    """Return whether a table has the schema of `squad_table`."""
-    return bool(table.schema.equals(_SQUAD))
-
-
 def squad_table(value: Any, source: str) -> pa.Table:
     """Return id, title, context, question, answers and is_impossible of each question, null where they are absent."""
     rows = list(_questions(value["data"], source))
     if not rows:
         raise DataError(f"{source} has SQuAD's layout, but no question", code="data.empty", source=source)
     try:
-        return pa.Table.from_pylist(rows, schema=_SQUAD)
+        return pa.Table.from_pylist(rows, schema=SQUAD)
     except UnicodeEncodeError as error:
         raise surrogate_error(source, error, source=source) from error
 
@@ -226,9 +216,8 @@ def column_of(values: list[Any], where: str) -> pa.Array:
         try:
             return pa.array(values)
         except (pa.ArrowException, OverflowError):
-            texts = [
-                None if x is None else x if isinstance(x, str) else json.dumps(x, ensure_ascii=False) for x in values
-            ]
+            is_text = (str, type(None))
+            texts = [x if isinstance(x, is_text) else json.dumps(x, ensure_ascii=False) for x in values]
             return pa.array(texts, type=pa.string())
     except UnicodeEncodeError as error:
         raise surrogate_error(where, error, where=where) from error

@@ -33,7 +33,7 @@ from paratune.config.task_sections import (
     class_names,
 )
 from paratune.data.columns import Missing, with_paths
-from paratune.data.json_tables import is_squad_table
+from paratune.data.json_tables import SQUAD
 from paratune.data.load import Split
 from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.tokens import TokenizeOptions
@@ -140,7 +140,7 @@ class TrainedModel:
         columns = self.columns.model_copy(
             update={"id": name if name in with_paths(table, [str(name)]).column_names else None}
         )
-        if self.task.kind == "qa" and is_squad_table(table):
+        if self.task.kind == "qa" and table.schema.equals(SQUAD):
             # SQuAD's layout has fixed columns, which may differ from those of the training files.
             known = {**QA_COLUMNS, "answer_start": None}
             update = {key: value for key, value in known.items() if getattr(self.named, key) is None}
