@@ -116,9 +116,8 @@ def evaluate(
     seen = None if trained.run is None else read_text_hashes(trained.run / TRAIN_TEXTS_FILE)
     num_trained_on = None if seen is None else int(np.isin(text_hashes(split.samples), seen).sum())
     if num_trained_on:
-        rows = (
-            f"{num_trained_on} of {split.num_rows} rows of {source} ({format_share(num_trained_on / split.num_rows)})"
-        )
+        share = format_share(num_trained_on / split.num_rows)
+        rows = f"{num_trained_on} of {split.num_rows} rows of {source} ({share})"
         message = "%s have a text of the training set; the scores are too high"
         log.warning(message, rows, extra=coded("data.trained_on", num_rows=num_trained_on))
     own = own_scores(trained.metrics, trained.recipe, split, evaluation.outputs)

@@ -65,14 +65,9 @@ def make_job(
     elif max_length is not None:
         limit = num_positions(hf_config)
         if limit is not None and limit < max_length:
-            raise ConfigError(
-                f"--max-length {max_length} is more than the positions of {config.model.name}: {limit}",
-                code="data.max_length_unfit",
-                option="--max-length",
-                value=max_length,
-                name=config.model.name,
-                limit=limit,
-            )
+            message = f"--max-length {max_length} is more than the positions of {config.model.name}: {limit}"
+            facts: dict[str, Any] = {"value": max_length, "name": config.model.name, "limit": limit}
+            raise ConfigError(message, code="data.max_length_unfit", option="--max-length", **facts)
         lengths, num_samples = assumed_lengths(max_length), rows
         if (assumed := _assumed_sequences(config)) is None:
             message = "--max-length: only the data has the number of windows or choices of each sample; plan with it"
@@ -113,12 +108,8 @@ def _model_config(model: Any) -> Any:
         if known is None:
             raise
         override(known, model)
-        log.warning(
-            "planned with the published shape of %s: %s",
-            model.name,
-            error,
-            extra=coded("plan.published_shape", name=model.name),
-        )
+        extra = coded("plan.published_shape", name=model.name)
+        log.warning("planned with the published shape of %s: %s", model.name, error, extra=extra)
         return known
 
 
@@ -249,11 +240,8 @@ def _measured_steps(run: RunRecord, machine: "Machine") -> tuple[str, list["Meas
         job = make_job(loaded, tokens_per_sample=tokens_per_sample)
     except ConfigError as error:
         raise _impossible(run.name, f"its configuration cannot be planned: {error}") from error
-    request = PlanRequest(
-        num_ranks=(int(record.world_size or 1),),
-        nodes=(len(record.hardware),),
-        strategies=(str(loaded.config.strategy.kind),),
-    )
+    num_ranks, strategies = (int(record.world_size or 1),), (str(loaded.config.strategy.kind),)
+    request = PlanRequest(num_ranks=num_ranks, nodes=(len(record.hardware),), strategies=strategies)
     options, impossible = list_options(job, loaded, machine, request)
     if not options:
         raise _impossible(run.name, "; ".join(rejected.reason for rejected in impossible))
@@ -267,10 +255,8 @@ def _measured_steps(run: RunRecord, machine: "Machine") -> tuple[str, list["Meas
     own = [phase for phase in ("forward", "backward", "optimizer") if phase in setup.traits.own_phases]
     phases = [(name, (step_part_ms(run, name) or 0.0) / 1000) for name in own]
     parts = [MeasuredStep(case, seconds, (name,)) for name, seconds in phases if seconds > 0]
-    accumulated = f" x {setup.grad_accum_steps}" if setup.grad_accum_steps > 1 else ""
-    way = (
-        f"{option.name} x {setup.num_ranks}, {setup.precision.name}, micro-batch {setup.micro_batch_size}{accumulated}"
-    )
+    way = f"{option.name} x {setup.num_ranks}, {setup.precision.name}, micro-batch {setup.micro_batch_size}"
+    way += f" x {setup.grad_accum_steps}" if setup.grad_accum_steps > 1 else ""
     return f"{whole_s:.3g} s a step by {run.name} ({way})", [MeasuredStep(case, whole_s), *parts]
 
 

@@ -83,8 +83,6 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if re.fullmatch("[0-9]{1,9}", word) is None or not 1 <= int(word) <= _MAX_NUMBER:
-            message = f"{option} {text!r}: {word!r} is not a whole number from 1 to {_MAX_NUMBER}"
-            raise ConfigError(
-                f"{message}; for example {option} 1,2,4,8", code="cli.invalid_value", option=option, word=word
-            )
+            message = f"{option} {text!r}: {word!r} is not a whole number from 1 to {_MAX_NUMBER}; for example "
+            raise ConfigError(f"{message}{option} 1,2,4,8", code="cli.invalid_value", option=option, word=word)
     return tuple(dict.fromkeys(map(int, words)))

@@ -93,11 +93,8 @@ def _matrices(folders: Sequence[Path]) -> list[Path]:
         raise ConfigError(message, code="cli.required")
     matrices = [folder for folder in folders if holds_sweep(folder)]
     if matrices and len(matrices) < len(folders):
-        message = (
-            f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
-            f"{matrices[0]}/runs/*"
-        )
-        raise ConfigError(message, code="cli.conflict")
+        message = f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
+        raise ConfigError(f"{message}{matrices[0]}/runs/*", code="cli.conflict")
     return matrices
 
 

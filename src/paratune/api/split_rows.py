@@ -40,10 +40,8 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
         files = [option] if isinstance(option, str) else list(option)
         reading = Data.model_validate(FileReading.of(data)._asdict()).reading
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        message = (
-            f"{folder / RUN_FILE} is damaged: config.data is not that of a run ({error!r}); train the run again with"
-        )
-        raise CheckpointError(f"{message} --overwrite", code="run.damaged", path=folder / RUN_FILE) from error
+        message = f"{folder / RUN_FILE} is damaged: config.data is not that of a run ({error!r}); train the run again "
+        raise CheckpointError(f"{message}with --overwrite", code="run.damaged", path=folder / RUN_FILE) from error
     admit_data(folder)
     path = folder / predictions_file(split)
     try:

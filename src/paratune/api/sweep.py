@@ -181,9 +181,8 @@ def train_matrix(prepared: PreparedSweep, *, run_code: bool) -> TrainedSweep:
         while True:
             plan = _present_plan(prepared)
             plan = replace(plan, record=replace(plan.record, rounds=prepared.plan.record.rounds))
-            trained = train_steps(
-                prepared.matrix, plan, prepared.names, retry_failed=prepared.retry_failed, run_code=run_code
-            )
+            names, retry_failed = prepared.names, prepared.retry_failed
+            trained = train_steps(prepared.matrix, plan, names, retry_failed=retry_failed, run_code=run_code)
             if search is None or search.method == "random" or trained.signal is not None:
                 return trained
             before, prepared = prepared, prepare(prepared.matrix.source, prepared.overrides, "train")

@@ -193,10 +193,6 @@ def _show_predictions(table: Any, trained: Any, *, as_json: bool) -> None:
             return " ".join(map(text, value))
         return "n/a" if value is None else format_number(value) if isinstance(value, float) else str(value)
 
-    def cell(value: Any) -> str:
-        return shorten(text(value), 40)
-
     texts = [name for name in table.column_names if name not in (*names, ROW)]
-    print_table(
-        (*texts, *shown.values()), [[cell(row[name]) for name in (*texts, *shown)] for row in rows], right=[*scores]
-    )
+    lines = [[shorten(text(row[name]), 40) for name in (*texts, *shown)] for row in rows]
+    print_table((*texts, *shown.values()), lines, right=[*scores])

@@ -84,9 +84,8 @@ def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
     steps, planned = state.get("global_step"), state.get("max_steps")
     is_finished = "train_runtime" in metrics or (steps is not None and steps == planned)
     summary = {"run_id": run["run_id"], "num_steps": steps, "scores": scores}
-    record = RunRecord(
-        str(run["run_id"]), folder, checked(RunFile, run, path, _REMEDY), checked(Summary, summary, path, _REMEDY)
-    )
+    known = checked(RunFile, run, path, _REMEDY), checked(Summary, summary, path, _REMEDY)
+    record = RunRecord(str(run["run_id"]), folder, *known)
     seconds, rate = (number_in(metrics.get(f"train_{key}")) for key in ("runtime", "samples_per_second"))
     speed = f" in {seconds:g} s, {rate:g} samples/s, with evaluations" if seconds and rate else ""
     return record, f"{steps} steps{speed}", None if is_finished else f"of a Trainer; step {steps} of {planned}"
