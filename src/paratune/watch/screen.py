@@ -183,14 +183,10 @@ def _counted(lines: list[Text], room: int) -> list[Text]:
 
 def _sweep(sweep: SweepView, now: float, width: int, room: int) -> list[Text]:
     """Return a matrix: its state, its running runs, then the others by state."""
-    state = (
-        "matrix running"
-        if sweep.is_running
-        else "waiting for listed runs"
-        if sweep.is_awaited
-        else "matrix not running"
-    )
-    if not sweep.is_running and sweep.counts and not sweep.counts.keys() - {"finished", "skipped"}:
+    state = "waiting for listed runs" if sweep.is_awaited else "matrix not running"
+    if sweep.is_running:
+        state = "matrix running"
+    elif sweep.counts and not sweep.counts.keys() - {"finished", "skipped"}:
         state = "matrix finished"
     left = "" if sweep.left_s is None else f"about {format_duration(sweep.left_s)} left"
     counts = (_styled(state, f"{count} ") for state, count in sweep.counts.items())
