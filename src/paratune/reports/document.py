@@ -75,11 +75,9 @@ class MarkedText:
     @property
     def plain_text(self) -> str:
         """The text as one line, with the effects of its strongest words in brackets."""
-        return "".join(
-            f"{word.before and ' '}{word.text}"
-            + (f" [{signed(word.effect)}]" if abs(self.strength(word)) >= STRONG else "")
-            for word in self.words
-        )
+        effects = (f" [{signed(word.effect)}]" if abs(self.strength(word)) >= STRONG else "" for word in self.words)
+        words = zip(self.words, effects, strict=True)
+        return "".join(f"{word.before and ' '}{word.text}{effect}" for word, effect in words)
 
 
 @dataclass(frozen=True)

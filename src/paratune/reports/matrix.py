@@ -74,10 +74,8 @@ def matrix_sections(
 ) -> tuple[ReportSection, ...]:
     """Return the sections that are not empty; see `make_sweep` for the arguments."""
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
-    summary = tuple(box for box in boxes if box.statements) if report.runs else ()
-    return shown_sections(
-        [ReportSection("summary", "Summary", summary), *_sections(report, targets, layout, plan or {})]
-    )
+    summary = ReportSection("summary", "Summary", tuple(box for box in boxes if box.statements) if report.runs else ())
+    return shown_sections([summary, *_sections(report, targets, layout, plan or {})])
 
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:
@@ -88,14 +86,10 @@ def reproduced_runs(report: SweepReport) -> list[RunRecord]:
 
 def _subject(report: SweepReport) -> str:
     search = report.record.search
-    axes = ", ".join(
-        axis.label
-        if search and set(axis.values) == set(search.trials)
-        else f"{axis.label} ({', '.join(axis.values.values())})"
-        for axis in report.record.axes
-    )
+    values = {axis.label: f" ({', '.join(axis.values.values())})" for axis in report.record.axes}
     found = ""
     if search:
+        values |= {axis.label: "" for axis in report.record.axes if set(axis.values) == set(search.trials)}
         found = f" Search: {search.num_trials} {search.method} trials, seed {search.seed}; {'; '.join(search.space)}."
     num_past = len(report.record.past)
     past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
@@ -104,6 +98,7 @@ def _subject(report: SweepReport) -> str:
     are_probes = all(item.cell.kind == "probe" for item in report.cell_runs)
     probes = " All runs are probes: a few steps for timing, without scores." if are_probes else ""
     finished = f"{len(report.runs)} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
+    axes = ", ".join(f"{label}{text}" for label, text in values.items())
     return f"{finished} Axes: {axes}.{found}{probes}{past}"
 
 

@@ -58,9 +58,8 @@ class CandidateGroup:
     @property
     def tied(self) -> tuple[Configuration, ...]:
         """The candidates that cannot be distinguished from the chosen one; none with one seed, which tells nothing."""
-        return tuple(
-            other for other, found in self.compared if found.outcome != "different" and min(found.num_runs) > 1
-        )
+        known = [(other, found) for other, found in self.compared if min(found.num_runs) > 1]
+        return tuple(other for other, found in known if found.outcome != "different")
 
     @property
     def is_below_constant(self) -> bool:
@@ -79,9 +78,8 @@ class CandidateGroup:
         candidates = []
         for candidate in self.candidates:
             scores: dict[str, dict[str, Any]] = {}
-            known = [
-                (split, metric) for item in candidate.cell_runs for split, own in item.scores.items() for metric in own
-            ]
+            by_split = (pair for item in candidate.cell_runs for pair in item.scores.items())
+            known = [(split, metric) for split, own in by_split for metric in own]
             for split, metric in sorted(dict.fromkeys(known), key=lambda pair: pair[0] != "validation"):
                 found, num_left_out = candidate.score_over_seeds(split, metric), candidate.num_left_out
                 scores.setdefault(split, {})[metric] = {
@@ -151,9 +149,7 @@ class SweepReport(Systems):
                 for item in self.cell_runs
             ],
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
-            "effects": [
-                {**vars(family), "effects": [effect.as_dict() for effect in family.effects]} for family in self.effects
-            ],
+            "effects": [{**vars(one), "effects": [effect.as_dict() for effect in one.effects]} for one in self.effects],
             "summary": [part.as_dict() for section in self.sections for part in section.boxes],
             "tables": [table.as_dict() for section in self.sections for table in section.tables],
             "files": [str(path) for path in self.files],

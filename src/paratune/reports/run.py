@@ -258,14 +258,12 @@ def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
     """Return the table of the known figures: a line for each figure, a column for each of the first runs."""
     rows = [row for row in report.rows if row.shown]
     lines = ((TableCell(row.label, row.measure.key), *row.cells[: len(runs)]) for row in rows)
-    groups = [
-        (next(members)[0], heading) for heading, members in groupby(enumerate(rows), lambda at: at[1].measure.group)
-    ]
+    by_group = groupby(enumerate(rows), lambda at: at[1].measure.group)
+    groups = [(next(members)[0], heading) for heading, members in by_group]
     notes = dict.fromkeys(row.measure.note for row in rows if row.measure.note)
     title = "Comparison" if len(runs) > 1 else "Results"
-    return make_table(
-        "comparison", title, [("", "figure"), *(run.name for run in runs)], lines, 1, notes, groups=groups
-    )
+    columns: list[Heading] = [("", "figure"), *(run.name for run in runs)]
+    return make_table("comparison", title, columns, lines, 1, notes, groups=groups)
 
 
 def confusion_table(run: RunRecord, suffix: str) -> Table | str:

@@ -109,9 +109,8 @@ class Screen:
             return lines
 
         # All blocks get a text or a few lines, then all that fits. A table of a baseline alone compares nothing.
-        few = [
-            (min(block.num, 4), min(block.num, 2)) if isinstance(block.content, Table) else (1, 1) for block in blocks
-        ]
+        least = [(4, 2) if isinstance(block.content, Table) else (1, 1) for block in blocks]
+        few = [(min(block.num, most), min(block.num, some)) for block, (most, some) in zip(blocks, least, strict=True)]
         all_of_it = [int(min(block.num, self.num_lines)) + bool(block.whole) for block in blocks]
         shown, order = [0] * len(blocks), sorted(range(len(blocks)), key=lambda at: blocks[at].rank)
         for at, most in [*((at, few[at][0]) for at in order), *((at, all_of_it[at]) for at in order)]:
@@ -245,12 +244,11 @@ def _main(systems: Systems, settings: Sequence[Difference] = (), chosen: Sequenc
 
 def _beside(lost: Sequence[Unfinished], num_finished: int, certificates: Sequence[Certificate] = ()) -> Iterator[Block]:
     """Yield certificates, and the reasons why runs are not finished, each once."""
-    texts = [
-        f"Certificate ({certificate.run_names(num_finished)}): {certificate.sentence} {certificate.path}"
-        for certificate in certificates
-    ]
-    styles = ("green" if certificate.verdict == "holds" else "yellow" for certificate in certificates)
-    yield Block("certificate", [Text(plain(text), style=style) for text, style in zip(texts, styles, strict=True)], 5)
+    notes = []
+    for certificate in certificates:
+        text = f"Certificate ({certificate.run_names(num_finished)}): {certificate.sentence} {certificate.path}"
+        notes.append(Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow"))
+    yield Block("certificate", notes, 5)
     pairs = grouped((run.reason, run.name) for run in lost).items()
     reasons = [Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow") for reason, names in pairs]
     title = f"Unfinished: {len(lost)} of {counted(num_finished + len(lost), 'run')}\n"
@@ -288,9 +286,8 @@ def terminal_sweep(report: SweepReport, num_lines: int = REPORT_LINES) -> Screen
     blocks += _checks(trust_statements(report))
     if has_choices:
         blocks.append(Block("selection", replace(chosen_table(report), title="", notes=(), marked=()), 6))
-    chosen = [
-        {item.cell.name for item in group.chosen.cell_runs} for group in report.groups if group.chosen is not None
-    ]
+    candidates = [group.chosen for group in report.groups if group.chosen is not None]
+    chosen = [{item.cell.name for item in candidate.cell_runs} for candidate in candidates]
     blocks += [_main(report, (), chosen)] if report.measured else []
     blocks += [Block("line", table, 2) for table in tables.get("layout", ())]
     for table in tables.get("targets", ()):  # the baseline, and those that reached the score first

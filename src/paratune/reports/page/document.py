@@ -25,9 +25,8 @@ def document_html(document: ReportDocument) -> str:
     style, script = Html(_file("style.css")), Html(_file("page.js"))
     # The policy of the page allows one script, by its SHA-256, and protects readers if the escaping of a text fails.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page: str = _template().render(
-        document=document, style=style, script=script, digest=digest, missing=canvas.can_draw()
-    )
+    missing = canvas.can_draw()
+    page: str = _template().render(document=document, style=style, script=script, digest=digest, missing=missing)
     return page
 
 

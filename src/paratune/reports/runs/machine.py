@@ -84,8 +84,6 @@ def fact_text(key: str, value: Any) -> str:
         return format_bytes(value)
     if isinstance(value, Mapping):
         parts = {str(name): part for name, part in value.items() if name not in _LEFT_OUT and part is not None}
-        words = (
-            f"{name.removesuffix('_bytes').replace('_', ' ')} {fact_text(name, part)}" for name, part in parts.items()
-        )
-        return ", ".join(words) or NOT_AVAILABLE
+        names = {name: name.removesuffix("_bytes").replace("_", " ") for name in parts}
+        return ", ".join(f"{names[name]} {fact_text(name, part)}" for name, part in parts.items()) or NOT_AVAILABLE
     return ", ".join(map(value_text, value)) or "none" if isinstance(value, list) else value_text(value)

@@ -279,6 +279,5 @@ def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
     names = [run.name for run in runs]
     parts = {run.folder: run.folder.resolve().parts for run in runs if names.count(run.name) > 1}
     depth = next(depth for depth in count(2) if len({path[-depth:] for path in parts.values()}) == len(parts))
-    return tuple(
-        replace(run, name="/".join(parts[run.folder][-depth:])) if run.folder in parts else run for run in runs
-    )
+    unique = {folder: "/".join(path[-depth:]) for folder, path in parts.items()}
+    return tuple(replace(run, name=unique.get(run.folder, run.name)) for run in runs)

@@ -139,6 +139,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
     if distil:
         distil = {**distil, "teacher": [about.get("inputs_sha256") for about in run.run.teachers]}
     strategy = section("strategy")
+    dtype = strategy and strategy.get("param_dtype", "fp32")
     plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
     # Not all tasks have all options.
     options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
@@ -158,10 +159,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "global_batch_size": ("the global batch size", run.run.batch.global_batch_size),
         "plan": ("the number of steps and epochs", plan or None),
         "train_settings": ("the optimization (section train)", train),
-        "weights": (
-            "the dtype of the weights (strategy.param_dtype)",
-            strategy and strategy.get("param_dtype", "fp32"),
-        ),
+        "weights": ("the dtype of the weights (strategy.param_dtype)", dtype),
         "kept_model": ("which model is kept", kept),
         "seed": ("the seed", run.run.seed),
     }
@@ -189,7 +187,9 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
             continue
         is_of_seed = are_other_seeds and key in _SEED_DEPENDENT
         if key == "initial_weights":
-            models = _different_models(runs)
+            # Models that differ in more than a seed; of fitted baselines their kind.
+            names = [run.run.model.architecture if run.is_fitted else run.setting("model.name") for run in runs]
+            models = list({_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in names}.values())
             label = f"the model ({' → '.join(models)})" if len(models) > 1 else label
             known = {(run.run.seed, canonical(own)) for run in runs if (own := values[run.name]) is not None}
             # Another seed explains other weights of one model, but not two weights of one seed.
@@ -203,12 +203,6 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     verdict = "unknown" if unknown else "other_seeds" if differ else "same"
     verdict = verdict if all(difference.is_of_seed for difference in differ) else "different"
     return Sameness(verdict, tuple(differ), tuple(unknown))
-
-
-def _different_models(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the names of models that differ in more than a seed, of fitted baselines their kind."""
-    names = [run.run.model.architecture if run.is_fitted else run.setting("model.name") for run in runs]
-    return list({_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in names}.values())
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[Difference]:

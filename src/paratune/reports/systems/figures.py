@@ -252,12 +252,11 @@ def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:
         known = zip(names, numbers, shares, strict=True)
         texts = [f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})" for name, text, share in known]
         layers.append(plots.Bars(values, PHASE_COLOURS[phase], texts, alpha=1.0, numbers=numbers))
-    about = (
-        "Mean measured step by phase, without warm-up; steps with different global batches do different work."
-        if per_step
-        else "Seconds of a run by phase over all training steps: means over ranks and runs."
-    )
-    label = "Time of a measured step (ms)" if per_step else "Time of all training steps of a run (s)"
+    about = "Seconds of a run by phase over all training steps: means over ranks and runs."
+    label = "Time of all training steps of a run (s)"
+    if per_step:
+        about = "Mean measured step by phase, without warm-up; steps with different global batches do different work."
+        label = "Time of a measured step (ms)"
     legend = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
     draw, height = plots.bars(names, layers, stacked=True, xlabel=label), plots.height_of_rows(len(names))
     title, caption = "Time by phase and configuration", f"{about} {selection}".strip()

@@ -99,11 +99,8 @@ def _effects_of(
     def levels(member: Configuration) -> dict[str, str]:
         return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
 
-    cells = [
-        replace(member.group, levels=levels(member))
-        for member in members
-        if member.is_probe == base.is_probe and not systems.differs(member, base).refused
-    ]
+    alike = [one for one in members if one.is_probe == base.is_probe]
+    cells = [replace(one.group, levels=levels(one)) for one in alike if not systems.differs(one, base).refused]
     try:
         effects = factor_effects(cells, levels(base), margins, history=look_history(record))
     except CheckpointError:  # a damaged file of predictions, which the verdicts name
@@ -120,11 +117,8 @@ def _effects_of(
                 reason="a combination has no finished run",
             )  # fmt: skip
             effects[at] = replace(effect, comparison=found)
-    effects += [
-        FactorEffect(axis, level, levels(base)[axis], UNKNOWN, 0)
-        for axis, level in values
-        if (axis, level) not in known and level != levels(base)[axis]
-    ]
+    unknown = (value for value in values if value not in known and value not in levels(base).items())
+    effects += [FactorEffect(axis, level, levels(base)[axis], UNKNOWN, 0) for axis, level in unknown]
     shown = {axis.label: axis.values for axis in record.axes}
     title = ", ".join(shown[label][base.values[label]] for label in record.select_per)
     return AxisEffects(title, tuple(effects), base.runs[0].task)
