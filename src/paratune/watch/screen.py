@@ -23,14 +23,9 @@ _GAP = "   "
 _LEAST_NAME = 20
 """Columns of a name that is cut so that the time and the score of the run fit."""
 _STYLES = {
-    "failed": "bold red",
-    "killed": "bold red",
-    "damaged": "bold red",
-    "gone": "yellow",
-    "stopped": "yellow",
-    "waiting": "dim",
-    "skipped": "dim",
-    "finished": "dim",
+    **dict.fromkeys(("failed", "killed", "damaged"), "bold red"),
+    **dict.fromkeys(("gone", "stopped"), "yellow"),
+    **dict.fromkeys(("waiting", "skipped", "finished"), "dim"),
 }
 """Of the states of runs that do not run normally, in the order of the lines of a matrix."""
 
