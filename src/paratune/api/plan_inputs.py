@@ -20,7 +20,7 @@ from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
     from paratune.config.sections import Config
-    from paratune.planning.job import Lengths, PlannedJob
+    from paratune.planning.job import PlannedJob
     from paratune.planning.machine import Machine
     from paratune.planning.time import MeasuredStep
 
@@ -48,7 +48,7 @@ def make_job(
         ParatuneError: The model or the data cannot be read.
     """
     from paratune.models.config import num_positions
-    from paratune.planning.job import PlannedJob, assumed_lengths, find_packing
+    from paratune.planning.job import PlannedJob, assumed_lengths, find_packing, lengths_of_rows
 
     config, read = loaded.config, importable_parts(loaded.config)
     hf_config = _model_config(read.model)
@@ -73,8 +73,16 @@ def make_job(
             message = "--max-length: only the data has the number of windows or choices of each sample; plan with it"
             raise ConfigError(f"{message}, without --max-length", code="plan.not_traced", option="--max-length")
         sequences = assumed_lengths(assumed)
-    else:
-        lengths, sequences = _read_lengths(read)
+    else:  # from the cache of tokens, or the split is tokenized
+        from paratune.tasks import make_recipe
+
+        try:
+            with tokenizing_of(read) as tokenizing:
+                data = read.data.model_copy(update={"validation": None, "test": None})
+                store = make_recipe(read.task).load_splits(data, tokenizing)["train"].store
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"{error}; or plan without data: --max-length TOKENS", code=error.code) from error
+        lengths, sequences = lengths_of_rows(store.sequence_lengths), lengths_of_rows(store.num_sequences)
         num_samples = sequences.num_rows
     entry, why_padded = find_packing(hf_config, config.task, config.model)
     return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences)
@@ -111,26 +119,6 @@ def _model_config(model: Any) -> Any:
         extra = coded("plan.published_shape", name=model.name)
         log.warning("planned with the published shape of %s: %s", model.name, error, extra=extra)
         return known
-
-
-def _read_lengths(config: "Config") -> tuple["Lengths", "Lengths"]:
-    """Return the lengths of the sequences of the training split, and the numbers of sequences of its samples.
-
-    They come from the cache of tokens, or the split is tokenized.
-
-    Raises:
-        ParatuneError: The split cannot be read.
-    """
-    from paratune.planning.job import lengths_of_rows
-    from paratune.tasks import make_recipe
-
-    try:
-        with tokenizing_of(config) as tokenizing:
-            data = config.data.model_copy(update={"validation": None, "test": None})
-            train = make_recipe(config.task).load_splits(data, tokenizing)["train"]
-    except (ConfigError, DataError) as error:
-        raise type(error)(f"{error}; or plan without data: --max-length TOKENS", code=error.code) from error
-    return lengths_of_rows(train.store.sequence_lengths), lengths_of_rows(train.store.num_sequences)
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunRecord]:

@@ -160,7 +160,6 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE,
-            text=True,
             encoding="utf-8",
             errors="replace",
             start_new_session=True,

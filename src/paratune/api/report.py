@@ -55,12 +55,18 @@ def report(
             the files cannot be written.
     """
     from paratune.config.metric_names import parse_target
+    from paratune.records.sweep import holds_sweep
     from paratune.reports import make
     from paratune.reports.matrix import make_sweep
     from paratune.verdicts import read_margins
 
     folders = [Path(run_folder(run)) for run in runs]
-    matrices = _matrices(folders)
+    if not folders:
+        raise ConfigError("paratune report needs at least one run folder, such as runs/NAME", code="cli.required")
+    matrices = [folder for folder in folders if holds_sweep(folder)]
+    if matrices and len(matrices) < len(folders):
+        message = f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
+        raise ConfigError(f"{message}{matrices[0]}/runs/*", code="cli.conflict")
     for option, problem in (
         ("--baseline", baseline is not None and matrices and f"compares runs, and {matrices[0]} is a matrix, which "
          f"paratune compare {matrices[0]} --baseline {baseline} compares"),
@@ -82,20 +88,6 @@ def report(
         return make_sweep(matrices, where, price, targets, plan=known, margins=margins, layout=layout, wanted=wanted)
     base = None if baseline is None else Path(run_folder(baseline))
     return make(folders, where, base, targets, price, margins, wanted)
-
-
-def _matrices(folders: Sequence[Path]) -> list[Path]:
-    """Return the matrices among the folders: all, or none."""
-    from paratune.records.sweep import holds_sweep
-
-    if not folders:
-        message = "paratune report needs at least one run folder, such as runs/NAME"
-        raise ConfigError(message, code="cli.required")
-    matrices = [folder for folder in folders if holds_sweep(folder)]
-    if matrices and len(matrices) < len(folders):
-        message = f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
-        raise ConfigError(f"{message}{matrices[0]}/runs/*", code="cli.conflict")
-    return matrices
 
 
 @process_as_before()

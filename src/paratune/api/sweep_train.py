@@ -267,13 +267,12 @@ def judged_and_undecided(
         names = (name for verdict in some for name in (*verdict.runs, *verdict.baseline_runs))
         return frozenset(by_name[name] for name in names)
 
-    until = record.rounds.until
-    return configurations(verdicts), configurations(verdict for verdict in verdicts if _is_open(verdict, until))
-
-
-def _is_open(verdict: Verdict, until: str) -> bool:
-    is_speed = [measure in (SPEED, GOODPUT) for measure in verdict.undecided]
-    return {"speed": any(is_speed), "quality": not all(is_speed), "decided": bool(is_speed)}[until]
+    undecided = []
+    for verdict in verdicts:
+        is_speed = [measure in (SPEED, GOODPUT) for measure in verdict.undecided]
+        is_open = {"speed": any(is_speed), "quality": not all(is_speed), "decided": bool(is_speed)}
+        undecided += [verdict] if is_open[record.rounds.until] else []
+    return configurations(verdicts), configurations(undecided)
 
 
 def _log(text: str) -> None:
