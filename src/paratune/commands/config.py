@@ -139,8 +139,9 @@ def from_trainer(
         validation: value of data.validation
         test: value of data.test
     """
+    from paratune.config.load import check_text
     from paratune.config.trainer.conversion import FILL_IN
-    from paratune.config.trainer.convert import check_text, convert
+    from paratune.config.trainer.convert import convert
     from paratune.config.trainer.read import read_settings
 
     if out is not None:
@@ -160,7 +161,7 @@ def from_trainer(
     source = plain(", ".join(Path(name).name if Path(name).exists() else "the command line" for name in files))
     conversion = convert(settings, source, {key: value for key, value in named.items() if value})
     content = conversion.text(source)
-    check_text(content, source)
+    check_text(content, Path("converted.yaml"))
     if out is not None:
         out.write_text(content, encoding="utf-8")
     blank = [key for key, comment in conversion.comments.items() if comment.startswith(FILL_IN)]

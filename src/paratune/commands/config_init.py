@@ -11,11 +11,9 @@ import pyarrow as pa
 from paratune.base.scratch import scratch_folder
 from paratune.commands.data_figures import read_splits
 from paratune.config.feasibility import DEMO_MODEL
-from paratune.config.layers import Layer, expand_shorthands
-from paratune.config.load import LoadedConfig, check_layer
-from paratune.config.plain import yaml_lines
+from paratune.config.load import check_text
+from paratune.config.plain import nested, yaml_lines
 from paratune.config.sections import AS_FOUND, Config, FileReading, MaxRows, named_columns
-from paratune.config.yaml_tree import read_tree
 from paratune.console import stdout_for_results
 from paratune.data.columns import Samples, TableReader, dropped_text, values_with_names
 from paratune.data.guess import OptionGuess, guess_options
@@ -115,11 +113,11 @@ def check(guess: OptionGuess, tables: Mapping[str, pa.Table], path: Path) -> str
     Raises:
         ParatuneError: A run would be refused.
     """
-    config = _loaded(guess, path).config
+    config = check_text(short_text(guess.values, guess.reasons, ""), path)
     parts = _load_samples(config, tables)
     if parts is None:  # too few contexts for parts of whole contexts
         del guess.values["data.split.group_by"]
-        config = _loaded(guess, path).config
+        config = check_text(short_text(guess.values, guess.reasons, ""), path)
         parts = _load_samples(config, tables) or {}
     dropped = dict(sum((Counter(samples.num_dropped) for _, samples in parts.values()), Counter[str]()))
     if dropped:
@@ -173,35 +171,12 @@ def _has_labels(test: pa.Table, train: pa.Table, guess: OptionGuess) -> bool:
     return len(values) > 1 or bool(values & known)
 
 
-def _loaded(guess: OptionGuess, path: Path) -> LoadedConfig:
-    """Return the configuration that the file will be; it is checked as that of a run."""
-    tree = read_tree(short_text(guess.values, guess.reasons, ""), str(path))
-    assert isinstance(tree.value, dict), tree.problems
-    loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)
-    if loaded is None or problems:
-        faults = [Fault(problem.code, problem.message) for problem in problems]
-        raise ConfigError("the given options are not a valid configuration", code=problems[0].code, faults=faults)
-    return loaded
-
-
 _ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
 """Sections in the order of the file."""
 
 
 def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
-    """Return a configuration file with these values only.
-
-    Args:
-        values: Values by dotted key, such as data.columns.text.
-        reasons: Comments by dotted key.
-        head: Comment of the first line.
-    """
-    nested: dict[str, Any] = {section: {} for section in _ORDER}
-    for dotted, value in values.items():
-        *path, last = dotted.split(".")
-        section = nested
-        for name in path:
-            section = section.setdefault(name, {})
-        section[last] = value
-    lines = yaml_lines({name: options for name, options in nested.items() if options}, lambda key: reasons.get(key, ""))
+    """Return a configuration file with these values only, by dotted key; reasons are comments, `head` is the first."""
+    in_order = sorted(values.items(), key=lambda pair: _ORDER.index(pair[0].split(".")[0]))
+    lines = yaml_lines(nested(dict(in_order)), lambda key: reasons.get(key, ""))
     return "\n".join([f"# {head}", *(line.removesuffix("  # ") for line in lines)]) + "\n"

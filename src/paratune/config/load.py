@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.glue import fill_implied
-from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
+from paratune.config.layers import Layer, expand_shorthands, label, layers_of_mapping, read_layers
 from paratune.config.optional_sections import teacher_names
 from paratune.config.own_code import add_to_path, named_code
 from paratune.config.permission import allow, trust
@@ -18,7 +18,8 @@ from paratune.config.plain import flatten, yaml_lines
 from paratune.config.problems import Problem, failure, overlap, without_content
 from paratune.config.sections import Config
 from paratune.config.validate import validate_as
-from paratune.errors import ConfigError
+from paratune.config.yaml_tree import read_tree
+from paratune.errors import ConfigError, Fault
 
 DEFAULT = "default"
 """Origin of a value that was not given."""
@@ -55,6 +56,23 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     if loaded is None or problems:
         raise failure(path, problems, label(path, path.parent))
     return loaded
+
+
+def check_text(text: str, path: Path) -> Config:
+    """Return the configuration of a text that was made from given options, before it is written to a file.
+
+    Raises:
+        ConfigError: The given options cannot be combined.
+    """
+    tree = read_tree(text, str(path))
+    assert isinstance(tree.value, dict), tree.problems
+    loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)
+    if loaded is None or problems:
+        faults = [Fault(problem.code, problem.message) for problem in problems]
+        raise ConfigError(
+            "the given settings and options are not a valid configuration", code=problems[0].code, faults=faults
+        )
+    return loaded.config
 
 
 def allow_code(loaded: LoadedConfig, *, with_models: bool = False) -> None:

@@ -71,6 +71,18 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by dotted key as nested mappings; the opposite of `flatten`."""
+    sections: dict[str, Any] = {}
+    for dotted, value in values.items():
+        *path, last = dotted.split(".")
+        section = sections
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value
+    return sections
+
+
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return each dotted key with different values in two resolved configurations, with both values.
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.config.plain import flatten, one_line, yaml_lines
+from paratune.config.plain import flatten, nested, one_line, yaml_lines
 from paratune.config.trainer.read import from_json, of_deepspeed
-from paratune.config.trainer.table import FSDP, MEANT, TABLE, Mapped
+from paratune.config.trainer.table import FSDP, MEANT, TABLE, Mapped, Reason, has_no_effect
 from paratune.config.validate import describe_value
+from paratune.errors import did_you_mean
 
 _SECTIONS = (
     *("run", "task", "data", "model", "train", "batch", "evaluate", "checkpoint", "strategy", "precision", "device"),
@@ -19,13 +20,7 @@ _SECTIONS = (
 )
 FILL_IN = "FILL IN"
 """Marks a value that settings of the Trainer do not contain."""
-_ALLOWED = {
-    "number": "a number",
-    "whole": "a whole number",
-    "switch": "true or false",
-    "word": "text",
-    "text": "text",
-}
+_ALLOWED = {"number": "a number", "whole": "a whole number", "switch": "true or false", "word": "text", "text": "text"}
 _OF_SECTIONS = ("deepspeed", "fsdp_config", "accelerator_config")
 """Keys whose values are mappings of settings, which the table has by dotted key."""
 
@@ -53,28 +48,18 @@ class Conversion:
     """The keys of a file, the configuration that they become, and a list of the keys that are not in it."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.values: dict[str, Any] = {}
-        """Options by dotted key."""
-        self.comments: dict[str, str] = {}
-        """Origin of each option, by dotted key."""
-        self.decide: list[UnmappedKey] = []
-        """Keys for which the user must decide: the written value may be wrong."""
+        self.values: dict[str, Any] = {}  # options by dotted key
+        self.comments: dict[str, str] = {}  # origin of each option, by dotted key
+        self.decide: list[UnmappedKey] = []  # the user must decide: the written value may be wrong
         self.no_equal: list[UnmappedKey] = []
-        """Keys without an equivalent."""
-        self.not_known: list[UnmappedKey] = []
-        """Keys that TrainingArguments never had."""
-        self.ignored: list[str] = []
-        """Keys without an equivalent that have their default."""
-        self.used: list[str] = []
-        """Keys of the file that became options."""
-        self.problems: list[str] = []
-        """Wrong values, which end the conversion."""
-        self.given: dict[str, Any] = {}
-        """Values of the file by the names of the table."""
-        self.names: dict[str, str] = {}
-        """Name in the file, which may be another one, by name of the table."""
+        self.not_known: list[UnmappedKey] = []  # TrainingArguments never had them
+        self.ignored: list[str] = []  # without an equivalent, with their default
+        self.problems: list[str] = []  # wrong values, which end the conversion
+        self.given: dict[str, Any] = {}  # values of the file by the names of the table
+        self.names: dict[str, str] = {}  # name in the file, which may be another one, by name of the table
         for key, value in sorted(_in_sections(settings).items(), key=lambda pair: "." in pair[0]):
             self._add(key, value)
+        self._leave_out()
 
     def _add(self, key: str, value: Any) -> None:
         other = TABLE.get(key)
@@ -94,7 +79,24 @@ class Conversion:
             self.problems.append(f"{key} is an older name of {name}, and both are given; keep one")
         else:
             why = f"left out: {self.names[name]} is {one_line(before)}, and the Trainer has one value for both"
-            self.to_decide(key, value, why, changes=True)
+            self.to_decide(key, value, why)
+
+    def _leave_out(self) -> None:
+        """Note the keys without an equivalent, and those that the Trainer does not have."""
+        known = [name for name, row in TABLE.items() if isinstance(row, Mapped) and "." not in name]
+        for key, value in self.given.items():
+            row = TABLE.get(key)
+            if isinstance(row, Mapped):
+                continue
+            if has_no_effect(key):
+                self.ignored.append(self.names[key])
+            elif not isinstance(row, Reason):
+                why = f"not a key of TrainingArguments{did_you_mean(key, known)}"
+                self.not_known.append(UnmappedKey(key, value, why, changes=None))
+            elif value in (None, "", [], {}) or (value is False and row.default is not True) or value == row.default:
+                self.ignored.append(self.names[key])
+            else:
+                self.no_equal.append(UnmappedKey(key, value, row.why, changes=True))
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or the default of TrainingArguments; wrong values are a problem.
@@ -130,15 +132,16 @@ class Conversion:
         """Write an option with its origin."""
         self.values[option], self.comments[option] = value, comment
 
-    def to_decide(self, key: str, value: Any, why: str, *, changes: bool) -> None:
+    def to_decide(self, key: str, value: Any, why: str, *, changes: bool = True) -> None:
         """Add a key for which the written value may be wrong."""
         self.decide.append(UnmappedKey(key, value, why, changes))
 
-    def finish(self) -> None:
-        """Fill `used`, after all keys were converted: the keys with an equivalent that are in no other group."""
+    @property
+    def used(self) -> list[str]:
+        """The keys that became options: those with an equivalent that are in no other group."""
         others = {entry.key for entry in (*self.decide, *self.no_equal)} | set(self.ignored)
         keys = [(key, self.names[key]) for key in self.given if isinstance(TABLE.get(key), Mapped)]
-        self.used = [name for key, name in keys if not {key, name} & others]
+        return [name for key, name in keys if not {key, name} & others]
 
     def groups(self) -> list[tuple[str, list[str]]]:
         """Return the keys that the user must check, in groups that are not empty: a title, and a line for each key."""
@@ -151,19 +154,11 @@ class Conversion:
 
     def text(self, source: str) -> str:
         """Return the file: comments with the keys that have no equivalent, and all values with their origins."""
-        nested: dict[str, Any] = {}
-        for dotted in sorted(self.values, key=lambda option: _SECTIONS.index(option.split(".")[0])):
-            *path, last = dotted.split(".")
-            section = nested
-            for name in path:
-                section = section.setdefault(name, {})
-            section[last] = self.values[dotted]
-        lines = [
-            f"# Converted from {plain(source)}, settings of a Hugging Face Trainer; comments have the origin of values."
-        ]
+        in_order = sorted(self.values.items(), key=lambda pair: _SECTIONS.index(pair[0].split(".")[0]))
+        lines = [f"# Converted from {plain(source)}, settings of a Hugging Face Trainer; a comment has the origin."]
         for title, keys in self.groups():
             lines += [f"# {title[0].upper()}{title[1:]}:", *(f"#   {line}" for line in keys)]
-        return "\n".join([*lines, *yaml_lines(nested, lambda key: plain(self.comments[key]))]) + "\n"
+        return "\n".join([*lines, *yaml_lines(nested(dict(in_order)), lambda key: plain(self.comments[key]))]) + "\n"
 
 
 def _number(value: Any) -> float | int | None:
@@ -182,10 +177,9 @@ def _in_sections(settings: Mapping[str, Any]) -> dict[str, Any]:
         value = from_json(given) if key in _OF_SECTIONS else given
         if key not in _OF_SECTIONS or not isinstance(value, Mapping):
             values[key] = value
-            continue
-        if key == "deepspeed":
+        elif key == "deepspeed":
             values |= of_deepspeed(value)
-            continue
-        for name, item in flatten(value).items():
-            values[f"{key}.{name.removeprefix('fsdp_') if key + '.' == FSDP else name}"] = item
+        else:
+            names = {name: name.removeprefix("fsdp_") if f"{key}." == FSDP else name for name in flatten(value)}
+            values |= {f"{key}.{names[name]}": item for name, item in flatten(value).items()}
     return values

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from paratune.config.glue import GLUE
-from paratune.config.layers import Layer, expand_shorthands
-from paratune.config.load import check_layer
 from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
 from paratune.config.optional_sections import PACKAGES
 from paratune.config.options import kinds, section_options
@@ -20,18 +18,14 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import STAGES
 from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey
 from paratune.config.trainer.read import Settings
-from paratune.config.trainer.table import FSDP, TABLE, ZERO, Mapped, Reason, has_no_effect
-from paratune.config.yaml_tree import read_tree
+from paratune.config.trainer.table import FSDP, TABLE, ZERO, Mapped
 from paratune.errors import ConfigError, did_you_mean
 
 _DECIDE = "DECIDE"
 """Marks a value that replaces a setting without an equivalent."""
 OPTIMIZERS: Final[dict[str, str]] = {
-    **{
-        f"adamw_{name}": "adamw"
-        for name in ("torch", "torch_fused", "torch_npu_fused", "torch_xla", "hf", "apex_fused")
-    },
-    **dict.fromkeys(("paged_adamw_32bit", "paged_adamw", "adam", "adamw"), "adamw"),
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_torch_xla"), "adamw"),
+    **dict.fromkeys(("adamw_hf", "adamw_apex_fused", "paged_adamw_32bit", "paged_adamw", "adam", "adamw"), "adamw"),
     **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit"), "adamw_8bit"),
     "adafactor": "adafactor",
     **{name.lower(): f"torch.optim:{name}" for name in ("SGD", "Adagrad", "RMSprop")},
@@ -44,12 +38,9 @@ SCHEDULES: Final[dict[str, str]] = {
     "warmup_stable_decay": "warmup_stable_decay",
 }
 _DEEPSPEED_SCHEDULES = {"warmuplr": "constant_with_warmup", "warmupdecaylr": "linear"}
-_POLYNOMIAL_END = 1e-7
-"""Default of lr_end in transformers, a learning rate."""
 _SHARDS = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsdp", "no_shard": "ddp"}
 """Strategies for those of FSDP; Accelerate also numbers them, from 1."""
 _SHARD_NUMBERS = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard"}
-_STAGES = (0, 1, 2, 3)
 _SCRIPT_TASKS = {"run_qa": "qa", "run_mlm": "mlm", "run_ner": "token_classification", "run_swag": "multiple_choice"}
 _SCRIPT_TASKS |= dict.fromkeys(("run_glue", "run_classification"), "classification")
 """Kinds of task of the example scripts."""
@@ -67,7 +58,6 @@ def convert(settings: Settings, source: str, options: Mapping[str, Any]) -> Conv
     out = Conversion(settings.values)
     for key, value, why in settings.notes:
         out.to_decide(key, value, why, changes=False)
-    _leave_out(out)
     kind = _write_task(out, options, settings.script)
     _write_places(out, options, kind)
     _write_run(out)
@@ -85,46 +75,10 @@ def convert(settings: Settings, source: str, options: Mapping[str, Any]) -> Conv
     _write_checkpoints(out)
     _write_machine(out)
     _write_strategy(out)
-    out.finish()
     if problems := list(dict.fromkeys(out.problems)):
-        listed = "\n".join(f"  {entry}" for entry in problems)
-        message = f"{source}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}\n{listed}"
-        raise ConfigError(message, code="trainer.settings", source=source)
+        message = f"{source}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}"
+        raise ConfigError("\n  ".join([message, *problems]), code="trainer.settings", source=source)
     return out
-
-
-def check_text(text: str, source: str) -> None:
-    """Check that the converted file loads.
-
-    Raises:
-        ConfigError: It does not: the settings and the options of the command line cannot be combined.
-    """
-    tree = read_tree(text, source)
-    assert isinstance(tree.value, dict), tree.problems
-    _, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), Path("converted.yaml"))
-    if problems:
-        listed = "\n".join(f"  {problem.message}" for problem in problems)
-        message = f"{source} and the given options are not a valid configuration:\n{listed}"
-        raise ConfigError(message, code="trainer.settings", source=source)
-
-
-def _leave_out(out: Conversion) -> None:
-    """Add the keys without an equivalent, and those that the Trainer does not have, to the result."""
-    for key, value in out.given.items():
-        row = TABLE.get(key)
-        if isinstance(row, Mapped):
-            continue
-        if has_no_effect(key):
-            out.ignored.append(out.names[key])
-        elif not isinstance(row, Reason):
-            near = did_you_mean(
-                key, [name for name, row in TABLE.items() if isinstance(row, Mapped) and "." not in name]
-            )
-            out.not_known.append(UnmappedKey(key, value, f"not a key of TrainingArguments{near}", changes=None))
-        elif value in (None, "", [], {}) or (value is False and row.default is not True) or value == row.default:
-            out.ignored.append(out.names[key])
-        else:
-            out.no_equal.append(UnmappedKey(key, value, row.why, changes=True))
 
 
 def _task_options(kind: str) -> Mapping[str, Any]:
@@ -141,9 +95,8 @@ def _write_task(out: Conversion, options: Mapping[str, Any], script: str) -> str
         out.put("task.glue", task, origin)
         return GLUE[task].kind
     if task not in METRICS:
-        known = [*METRICS, *GLUE]
-        near = did_you_mean(task, known)
-        out.problems.append(f"--task {task} is not a task{near}; allowed: {', '.join(known)}")
+        near = did_you_mean(task, [*METRICS, *GLUE])
+        out.problems.append(f"--task {task} is not a task{near}; allowed: {', '.join([*METRICS, *GLUE])}")
         return "classification"
     out.put("task.kind", task, origin if "task" in options or found else f"{FILL_IN}: --task")
     if "labels" in _task_options(task):
@@ -162,9 +115,8 @@ def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> Non
         config = out.get("dataset_config_name") or (glue if name == "nyu-mll/glue" else None)
         source = f"hub:{name}/{config}" if config else f"hub:{name}"
         hub = {"data.train": f"{source}@train"}
-        part = "validation_matched" if glue == "mnli" else "validation"
         if out.given.get("do_eval") is True or out.get("eval_strategy") not in (None, "no"):
-            hub["data.validation"] = f"{source}@{part}"
+            hub["data.validation"] = f"{source}@validation{'_matched' * (glue == 'mnli')}"
     for option, flag, placeholder in (
         ("model.name", "--model", "<model>"),
         ("model.tokenizer", "", None),
@@ -174,16 +126,14 @@ def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> Non
         ("data.columns.text", "--text", "<text column>" if columns else None),
         ("data.columns.text_pair", "--text-pair", None),
         ("data.columns.label", "--label", "<label column>" if columns and kind != "mlm" else None),
-        ("data.max_length", "", None),
     ):
         keys = (key for key, row in TABLE.items() if isinstance(row, Mapped) and row.option == option)
         key = next((key for key in keys if out.given.get(key) is not None), None)
         if option in options:
             out.put(option, options[option], flag)
         elif key is not None:
-            value = out.get(key)
-            is_list = option == "data.columns.text" and "," in str(value)
-            out.put(option, value.split(",") if is_list else value, out.origin(key))
+            is_list = option == "data.columns.text" and "," in str(out.get(key))
+            out.put(option, out.get(key).split(",") if is_list else out.get(key), out.origin(key))
         elif option in hub and "data.train" not in options:
             origin = out.origin("dataset_name" if out.given.get("dataset_name") else "task_name")
             out.put(option, hub[option], f"{origin}; the name of the split is the usual one")
@@ -191,7 +141,7 @@ def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> Non
             out.put(option, placeholder, f"{FILL_IN}: {flag}")
     length, older = out.given.get("max_length"), out.given.get("max_seq_length")
     if length is not None and older is not None and length != older:
-        out.to_decide("max_length", length, f"max_seq_length: {one_line(older)} is written", changes=True)
+        out.to_decide("max_length", length, f"max_seq_length: {one_line(older)} is written")
     if "data.validation" not in out.values and (share := out.get("validation_split_percentage")):
         out.put("data.split.validation", share / 100, "validation_split_percentage")
     if kind == "mlm" and out.get("line_by_line"):
@@ -207,15 +157,14 @@ def _write_run(out: Conversion) -> None:
     if folder:
         out.put("run.folder", "runs", "not output_dir, which has the files of the Trainer")
     given = out.get("report_to")
-    trackers = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    trackers = [tracker for tracker in dict.fromkeys(map(str, trackers)) if tracker != "none"]
-    for tracker in trackers:
-        if tracker == "wandb":
-            out.put("trackers.wandb.mode", "offline", "report_to; the Trainer sends at once, as mode: online does")
-            if name:
-                out.put("trackers.wandb.name", name, "run_name")
-        elif tracker in PACKAGES:
-            out.put(f"trackers.{tracker}", {}, "report_to")
+    given = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    trackers = [tracker for tracker in dict.fromkeys(map(str, given)) if tracker != "none"]
+    for tracker in [tracker for tracker in trackers if tracker in PACKAGES and tracker != "wandb"]:
+        out.put(f"trackers.{tracker}", {}, "report_to")
+    if "wandb" in trackers:
+        out.put("trackers.wandb.mode", "offline", "report_to; the Trainer sends at once, as mode: online does")
+        if name:
+            out.put("trackers.wandb.name", name, "run_name")
     if others := [tracker for tracker in trackers if tracker not in PACKAGES]:
         why = f"the trackers here are {', '.join(PACKAGES)}; name them in the section trackers"
         out.no_equal.append(UnmappedKey("report_to", others, why, changes=False))
@@ -223,16 +172,15 @@ def _write_run(out: Conversion) -> None:
 
 def _num_processes(out: Conversion) -> tuple[int | None, str]:
     """Return the number of processes, or of the GPUs of one process, that shared a step, and its origin."""
-    given = {key: out.get(key) for key in ("accelerate.num_processes", "torchrun.nproc_per_node", "_n_gpu")}
-    if (processes := given["accelerate.num_processes"]) is not None:
+    if (processes := out.get("accelerate.num_processes")) is not None:
         return processes, out.origin("accelerate.num_processes")
-    if (processes := given["torchrun.nproc_per_node"]) is not None:
+    if (processes := out.get("torchrun.nproc_per_node")) is not None:
         return processes * (out.get("torchrun.nnodes") or 1), out.origin("torchrun.nproc_per_node", "torchrun.nnodes")
     total, part = out.get("deepspeed.train_batch_size"), out.given.get("per_device_train_batch_size")
     if total and part:  # DeepSpeed: train_batch_size is the product of the other two and the processes
         steps = out.get("per_device_train_batch_size") * (out.get("gradient_accumulation_steps") or 1)
         return max(1, total // steps), out.origin("deepspeed.train_batch_size")
-    gpus = given["_n_gpu"]  # with one GPU in each process, their number is unknown
+    gpus = out.get("_n_gpu")  # with one GPU in each process, their number is unknown
     return gpus if gpus and gpus > 1 else None, out.origin("_n_gpu")
 
 
@@ -243,13 +191,12 @@ def _write_batch(out: Conversion) -> None:
     if size is None or steps is None:
         return
     processes, known = _num_processes(out)
-    local_rank = out.get("local_rank")
-    if processes is None and local_rank is not None and local_rank > 0:
+    local_rank = out.get("local_rank") or 0
+    if processes is None and local_rank > 0:
         why = "several processes shared the global batch; start as many processes (--nproc N), or set batch.global"
-        out.to_decide("local_rank", local_rank, why, changes=True)
-    is_found, is_split = out.get("auto_find_batch_size"), out.get("split_batches")
-    total = out.get("deepspeed.train_batch_size")
-    if is_split:
+        out.to_decide("local_rank", local_rank, why)
+    is_found, total = out.get("auto_find_batch_size"), out.get("deepspeed.train_batch_size")
+    if out.get("split_batches"):
         out.put("batch.global", size * steps, f"{origin}, over all processes (split_batches)")
     elif total and "per_device_train_batch_size" not in out.given:
         out.put("batch.global", total, out.origin("deepspeed.train_batch_size"))
@@ -295,7 +242,7 @@ def _write_optimizer(out: Conversion) -> None:
     kind = OPTIMIZERS.get(word, "adamw")
     if word not in OPTIMIZERS:
         reason = "the optimizers here are adamw, adamw_8bit, adafactor and your own (train.optimizer.function)"
-        out.to_decide(key, word, reason, changes=True)
+        out.to_decide(key, word, reason)
     elif ":" in kind:
         out.put("train.optimizer.function", kind, out.origin(key))
         out.put("train.optimizer.elementwise", True, f"as {kind}")
@@ -303,13 +250,13 @@ def _write_optimizer(out: Conversion) -> None:
         out.put("train.optimizer", kind, out.origin(key))
     if kind == "adafactor":
         why = "here the step is also scaled by the norm of each weight (torch.optim.Adafactor); the Trainer's is not"
-        out.to_decide(key, word, why, changes=True)
+        out.to_decide(key, word, why)
     elif kind in ("adamw", "adamw_8bit"):
-        betas = [out.get("adam_beta1"), out.get("adam_beta2")]
-        given = out.get("deepspeed.optimizer.params.betas")
-        is_given = isinstance(given, list) and "adam_beta1" not in out.given and "adam_beta2" not in out.given
-        origin = "deepspeed.optimizer.params.betas" if is_given else out.origin("adam_beta1", "adam_beta2")
-        out.put("train.betas", given if is_given else betas, origin)
+        names = ("adam_beta1", "adam_beta2")
+        out.put("train.betas", [out.get(name) for name in names], out.origin(*names))
+        betas = out.get("deepspeed.optimizer.params.betas")
+        if isinstance(betas, list) and not {*names} & out.given.keys():
+            out.put("train.betas", betas, "deepspeed.optimizer.params.betas")
         out.put("train.eps", out.get("adam_epsilon"), out.origin("adam_epsilon"))
     # In the Trainer 0 and null both mean no clipping.
     out.put("train.max_grad_norm", out.get("max_grad_norm") or None, out.origin("max_grad_norm"))
@@ -329,12 +276,12 @@ def _write_schedule(out: Conversion) -> None:
         shape = out.get("deepspeed.scheduler.params.warmup_type")
         if word in SCHEDULES and (steps or ratio) and shape != "linear":
             why = "DeepSpeed's default, a warm-up along the logarithm of the steps; here it is linear"
-            out.to_decide("deepspeed.scheduler.params.warmup_type", shape, why, changes=True)
+            out.to_decide("deepspeed.scheduler.params.warmup_type", shape, why)
     if word in SCHEDULES:
         out.put("train.schedule", SCHEDULES[word], out.origin(key))
     else:
         why = f"there are {', '.join(SCHEDULES)}, or your own (train.schedule.function); linear is written"
-        out.to_decide(key, word, why, changes=True)
+        out.to_decide(key, word, why)
         out.put("train.schedule", "linear", f"{_DECIDE}: {key} is {word}")
     given = out.get("lr_scheduler_kwargs")
     options = dict(given) if isinstance(given, dict) else {}
@@ -343,7 +290,8 @@ def _write_schedule(out: Conversion) -> None:
     if word == "polynomial" and isinstance(options.get("power"), int | float):
         out.put("train.schedule_power", float(options.pop("power")), "lr_scheduler_kwargs: power")
     for name, is_rate in (("lr_end", True), ("min_lr", True), ("min_lr_rate", False), ("min_lr_ratio", False)):
-        end = options.get(name, _POLYNOMIAL_END if (word, name) == ("polynomial", "lr_end") else None)
+        # Default of lr_end in transformers: a learning rate of 1e-7.
+        end = options.get(name, 1e-7 if (word, name) == ("polynomial", "lr_end") else None)
         takes = {"polynomial": "lr_end", "warmup_stable_decay": "min_lr_ratio"}.get(word, "min_lr min_lr_rate")
         if rate and isinstance(end, int | float) and name in takes and word in SCHEDULES:
             out.put("train.schedule_end_ratio", end / rate if is_rate else end, f"{name}{' / learning_rate' * is_rate}")
@@ -355,7 +303,7 @@ def _write_schedule(out: Conversion) -> None:
         share = share if math.ceil(share * after) == decay else (decay - 0.5) / after  # the number is rounded up
         out.put("train.decay_ratio", share, f"num_decay_steps {options.pop('num_decay_steps')} of {after} steps")
     if options:
-        out.to_decide("lr_scheduler_kwargs", options, f"train.schedule: {word} has no such options", changes=True)
+        out.to_decide("lr_scheduler_kwargs", options, f"train.schedule: {word} has no such options")
     key = "warmup_steps" if steps else "warmup_ratio"
     if word == "constant" and (steps or ratio):
         out.to_decide(key, steps or ratio, "left out: the Trainer's constant schedule has no warm-up", changes=False)
@@ -366,18 +314,13 @@ def _write_schedule(out: Conversion) -> None:
 
 
 def _write_evaluation(out: Conversion, kind: str) -> None:
-    word = out.get("eval_strategy") or "no"
-    if word not in ("no", "steps", "epoch"):
-        out.problems.append(f"eval_strategy is {word}; allowed: no, steps or epoch")
-        word = "no"
-    _write_when(
-        out, "evaluate", word, "eval_strategy", "logging_steps" if out.get("eval_steps") is None else "eval_steps"
-    )
+    word, key = out.get("eval_strategy") or "no", "logging_steps" if out.get("eval_steps") is None else "eval_steps"
+    _write_when(out, "evaluate", word, "eval_strategy", key)
     has_best = out.get("load_best_model_at_end")
+    if has_best:
+        _write_best(out, kind)
     if has_best and word == "no":
         out.problems.append("load_best_model_at_end: true needs an eval_strategy other than no")
-    elif has_best:
-        _write_best(out, kind)
     _write_patience(out, kind, word)
     if (has_best or word != "no") and "data.validation" not in out.values:
         out.put("data.validation", "<validation file>", f"{FILL_IN}: --validation")
@@ -389,18 +332,17 @@ def _write_best(out: Conversion, kind: str) -> None:
     name, known = (given or "loss").removeprefix("eval_"), METRICS[kind]
     if name not in known:
         why = f"{kind} has {', '.join(known)}; loss is written"
-        out.to_decide("metric_for_best_model", given, why, changes=True)
+        out.to_decide("metric_for_best_model", given, why)
         out.put("evaluate.best", "loss", f"{_DECIDE}: metric_for_best_model is {given}")
         return  # the direction in the Trainer is not that of the loss
     origin = "metric_for_best_model" if given else "load_best_model_at_end, whose metric is the loss when not given"
     out.put("evaluate.best", name, origin)
     # Without greater_is_better, larger values are better in the Trainer unless the name ends in "loss".
     greater = out.get("greater_is_better")
-    greater = not name.endswith("loss") if greater is None else bool(greater)
-    if greater == (name in LOWER_IS_BETTER):
-        better = "smaller" if greater else "larger"
-        why = f"the {better} {name} is better here; the Trainer kept the model with the opposite"
-        out.to_decide("greater_is_better", out.get("greater_is_better"), why, changes=True)
+    is_greater = not name.endswith("loss") if greater is None else bool(greater)
+    if is_greater == (name in LOWER_IS_BETTER):
+        why = f"the {'smaller' if is_greater else 'larger'} {name} is better here; the Trainer kept the opposite"
+        out.to_decide("greater_is_better", greater, why)
 
 
 def _write_patience(out: Conversion, kind: str, word: str) -> None:
@@ -411,12 +353,12 @@ def _write_patience(out: Conversion, kind: str, word: str) -> None:
         needed = "early_stopping_patience, metric_for_best_model and an eval_strategy other than no"
         for key, value in (("early_stopping_patience", patience), ("early_stopping_threshold", least)):
             if value:
-                out.to_decide(key, value, f"left out: stopping early needs {needed}, for the Trainer too", changes=True)
+                out.to_decide(key, value, f"left out: stopping early needs {needed}, for the Trainer too")
         return
     if not has_best:
         _write_best(out, kind)
         why = "with patience the best model is kept here (evaluate.best); the Trainer kept the last one"
-        out.to_decide("load_best_model_at_end", False, why, changes=True)
+        out.to_decide("load_best_model_at_end", False, why)
     out.put("evaluate.patience", patience, "early_stopping_patience")
     if least:
         out.put("evaluate.min_delta", least, "early_stopping_threshold")
@@ -428,17 +370,16 @@ def _write_checkpoints(out: Conversion) -> None:
         why = "checkpoints are for a resume, and are written each epoch; evaluate.best keeps the best model"
         out.to_decide("save_strategy", word, why, changes=False)
         word = "epoch"
-    if word not in ("no", "steps", "epoch"):
-        out.problems.append(f"save_strategy is {word}; allowed: no, steps, epoch or best")
-        return
     _write_when(out, "checkpoint", word, "save_strategy", "save_steps")
-    limit = out.get("save_total_limit")
-    if limit is not None and limit > 0:
+    if (limit := out.get("save_total_limit") or 0) > 0:
         out.put("checkpoint.keep", limit, "save_total_limit")
 
 
 def _write_when(out: Conversion, section: str, word: str, strategy: str, key: str) -> None:
     """Write when to evaluate or to save; `key` has the steps between two evaluations or checkpoints."""
+    if word not in ("no", "steps", "epoch"):
+        allowed = "no, steps or epoch" if section == "evaluate" else "no, steps, epoch or best"
+        out.problems.append(f"{strategy} is {word}; allowed: {allowed}")
     if word != "steps":
         out.put(f"{section}.every", {"no": "never"}.get(word, word), out.origin(strategy))
         return
@@ -464,14 +405,14 @@ def _write_strategy(out: Conversion) -> None:
     elif out.get("fsdp") or kind_of_accelerate == "fsdp" or any(key.startswith(FSDP) for key in out.given):
         _write_fsdp(out)
     elif kind_of_accelerate not in (None, "no", "multi_gpu", "multi_cpu"):
-        out.to_decide("accelerate.distributed_type", kind_of_accelerate, "there is none like it here", changes=True)
+        out.to_decide("accelerate.distributed_type", kind_of_accelerate, "there is none like it here")
     unused, bucket = out.get("ddp_find_unused_parameters"), out.get("ddp_bucket_cap_mb")
     if "strategy.kind" not in out.values and (processes or 1) > 1:
         nodes = out.get("accelerate.num_machines") or out.get("torchrun.nnodes") or 1
         start = f"paratune train FILE --nproc {processes}"
         start = start if nodes == 1 else f"on {nodes} nodes: paratune launch FILE --nodes {nodes}"
         out.put("strategy.kind", "ddp", f"{processes} processes ({known}); {start}")
-    if "strategy.kind" not in out.values and (unused or bucket):
+    elif "strategy.kind" not in out.values and (unused or bucket):
         out.put("strategy.kind", "ddp", out.origin("ddp_find_unused_parameters", "ddp_bucket_cap_mb"))
     if out.values.get("strategy.kind") == "ddp":
         if unused:
@@ -479,8 +420,7 @@ def _write_strategy(out: Conversion) -> None:
         if bucket:
             out.put("strategy.bucket_cap_mb", bucket, "ddp_bucket_cap_mb")
     elif unused or bucket:
-        why = f"of ddp, and {out.values.get('strategy.kind', 'single')} is written"
-        out.to_decide("ddp_find_unused_parameters", unused, why, changes=False)
+        out.to_decide("ddp_find_unused_parameters", unused, "of ddp, and another strategy is written", changes=False)
     if "strategy.kind" not in out.values:
         origin = "the file does not contain the number of devices; on several: ddp, and --nproc or torchrun"
         out.put("strategy.kind", "single", "1 process" if processes == 1 else origin)
@@ -518,7 +458,7 @@ def _write_deepspeed(out: Conversion) -> None:
     """
     out.put("strategy.kind", "deepspeed", out.origin("deepspeed", "accelerate.distributed_type"))
     stage, half = out.get(f"{ZERO}stage"), out.values["precision"]
-    if stage in _STAGES:
+    if stage in (0, 1, 2, 3):
         out.put("strategy.stage", stage, out.origin(f"{ZERO}stage"))
         for name, stages in STAGES.items():
             key = f"{ZERO}{'stage3_' * (stages == (3,))}{name}"
@@ -529,15 +469,15 @@ def _write_deepspeed(out: Conversion) -> None:
         found = out.given.get("deepspeed")
         why = "its stage is in a separate file or missing; give the file as a further argument"
         out.to_decide("deepspeed", found if isinstance(found, str) else None, why, changes=False)
-    for name, part, stages in (("offload_optimizer", "offload_optimizer", (1, 2, 3)),
-                               ("offload_parameters", "offload_param", (3,))):  # fmt: skip
-        key = f"{ZERO}{part}.device"
-        device = out.get(key)
-        older = name == "offload_optimizer" and out.get(f"{ZERO}cpu_offload")
-        if (device in ("cpu", "nvme") or older) and stage in stages:
-            out.put(f"strategy.{name}", True, out.origin(key, f"{ZERO}cpu_offload"))
-        elif device in ("cpu", "nvme"):
-            out.ignored.append(out.names[key])
+    for name, stages, keys in (
+        ("offload_optimizer", (1, 2, 3), (f"{ZERO}offload_optimizer.device", f"{ZERO}cpu_offload")),
+        ("offload_parameters", (3,), (f"{ZERO}offload_param.device",)),
+    ):
+        is_moved = out.get(keys[0]) in ("cpu", "nvme")
+        if stage in stages and (is_moved or any(map(out.get, keys[1:]))):
+            out.put(f"strategy.{name}", True, out.origin(*keys))
+        elif is_moved:
+            out.ignored.append(out.names[keys[0]])
     if half in ("fp16", "bf16") and stage != 0:
         out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
 
@@ -547,14 +487,13 @@ def _write_machine(out: Conversion) -> None:
     if len(half) > 1:
         out.problems.append("fp16 and bf16 are both true; keep one")
     mixed = out.get("accelerate.mixed_precision")
+    precision = half[0] if half else "tf32" if out.get("tf32") else "fp32"
     if mixed in ("fp16", "bf16") and not half:
         out.put("precision", mixed, out.origin("accelerate.mixed_precision"))
     else:
-        precision = half[0] if half else "tf32" if out.get("tf32") else "fp32"
-        out.put("precision", precision, out.origin(precision if precision != "fp32" else "fp16"))
-    if mixed not in (None, "no", "fp32", out.values["precision"]):
-        why = f"precision: {out.values['precision']} is written"
-        out.to_decide("accelerate.mixed_precision", mixed, why, changes=True)
+        out.put("precision", precision, out.origin("fp16" if precision == "fp32" else precision))
+        if mixed not in (None, "no", "fp32", precision):
+            out.to_decide("accelerate.mixed_precision", mixed, f"precision: {precision} is written")
     if out.get("use_cpu"):
         out.put("device", "cpu", out.origin("use_cpu"))
     if workers := out.get("dataloader_num_workers"):

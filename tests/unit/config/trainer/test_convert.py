@@ -10,16 +10,17 @@ import pytest
 import torch
 from raised import raises_code
 
-from paratune.config.load import load_config
+from paratune.config.load import check_text, load_config
 from paratune.config.options import section_options
 from paratune.config.sections import Config, OptimizerName, ScheduleName
 from paratune.config.trainer import convert as converting
 from paratune.config.trainer.conversion import Conversion
-from paratune.config.trainer.convert import OPTIMIZERS, SCHEDULES, check_text
+from paratune.config.trainer.convert import OPTIMIZERS, SCHEDULES
 from paratune.config.trainer.read import Settings, read_settings
 from paratune.config.trainer.table import MEANT, TABLE, Mapped, Reason
 from paratune.errors import ConfigError
 
+CONVERTED = Path("converted.yaml")
 OPTIONS = {
     "task": "classification",
     "task.labels": ["a", "b"],
@@ -40,7 +41,7 @@ def made(tmp_path: Path, settings: dict[str, Any]) -> tuple[Conversion, Config]:
     conversion = convert(settings, "args.json", OPTIONS)
     path = tmp_path / "made.yaml"
     path.write_text(conversion.text("args.json"))
-    check_text(path.read_text(), "args.json")
+    check_text(path.read_text(), CONVERTED)
     return conversion, load_config(path).config
 
 
@@ -352,7 +353,7 @@ def test_all_problems_are_in_one_error():
 def test_values_that_the_file_lacks_are_marked(tmp_path: Path):
     conversion = convert({"seed": 1}, "args.json", {})
     text = conversion.text("args.json")
-    check_text(text, "args.json")
+    check_text(text, CONVERTED)
     for option in ("task.kind", "task.labels", "model.name", "data.train", "data.columns.text", "data.columns.label"):
         assert conversion.comments[option].startswith("FILL IN")
 
@@ -360,7 +361,7 @@ def test_values_that_the_file_lacks_are_marked(tmp_path: Path):
 @pytest.mark.parametrize("task", ["mrpc", "stsb", "regression", "classification"])
 def test_every_task_makes_a_file_that_loads(task: str):
     text = convert({"seed": 1}, "args.json", {"task": task}).text("args.json")
-    check_text(text, "args.json")
+    check_text(text, CONVERTED)
 
 
 def test_an_unknown_task_is_an_error():
@@ -370,8 +371,8 @@ def test_an_unknown_task_is_an_error():
 
 def test_invalid_combinations_of_settings_are_errors(tmp_path: Path):
     conversion = convert({"seed": -1}, "args.json", OPTIONS)
-    with raises_code("trainer.settings", "args", "1"):
-        check_text(conversion.text("args.json"), "args.json")
+    with raises_code("config.invalid_value", "run.seed", "-1"):
+        check_text(conversion.text("args.json"), CONVERTED)
 
 
 @pytest.mark.parametrize(
