@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,46 +19,32 @@ from paratune.config.yaml_tree import Tree, read_tree
 from paratune.errors import ConfigError
 
 _OTHER_PROGRAMS: Final = (
-    ("PyTorch Lightning", "seed_everything trainer.max_epochs trainer.accelerator trainer.devices trainer.precision"),
-    ("AllenNLP", "dataset_reader"),
-    ("LLaMA-Factory", "finetuning_type"),
-    ("axolotl", "base_model+datasets base_model+sequence_len sequence_len+micro_batch_size"),
-    ("AutoTrain", "backend+params"),
-    ("simpletransformers", "model_class manual_seed use_multiprocessing evaluate_during_training"),
-    ("spaCy", "nlp.pipeline training.optimizer"),
-    ("Composer", "max_duration"),
-    ("torchtune", "tokenizer._component_ model._component_"),
-    ("Ludwig", "input_features"),
-    ("fairseq", "common.fp16+optimization.lr"),
-    ("NeMo", "exp_manager"),
-    ("PyTorch Lightning", "max_epochs+accelerator max_epochs+gpus max_epochs+devices optimizer.class_path"),
-    ("model configurations (config.json)", "architectures"),
-    ("PEFT adapters", "peft_type"),
-)
-"""Other programs, and keys of their settings; with + all of these keys."""
-_OTHER_WORDS: Final = {
-    "fastai": r"\bfastai\b|fit_one_cycle",
-    "PyTorch Lightning": r"\b(pytorch_)?lightning\b",
-    "simpletransformers": r"\bsimpletransformers\b",
-    "spaCy": r"^\[(nlp|components|training)[\].]|\bspacy train\b",
-    "Flair": r"\bfrom flair\b",
-    "AllenNLP": r"\ballennlp\b",
-    "fairseq": r"\bfairseq-(train|hydra-train)\b",
-    "axolotl": r"\baxolotl\b",
-    "LLaMA-Factory": r"\bllamafactory-cli\b",
-    "Megatron-LM": r"--tensor-model-parallel-size",
-    "Keras": r"\bmodel\.compile\(",
-}
-"""Words of other programs in scripts and command lines, as patterns."""
+    ("fastai", "", r"\bfastai\b|fit_one_cycle"),
+    ("PyTorch Lightning", "seed_everything trainer.max_epochs trainer.accelerator trainer.devices trainer.precision "
+     "max_epochs+accelerator max_epochs+gpus max_epochs+devices optimizer.class_path", r"\b(pytorch_)?lightning\b"),
+    ("simpletransformers", "model_class manual_seed use_multiprocessing evaluate_during_training",
+     r"\bsimpletransformers\b"),
+    ("spaCy", "nlp.pipeline training.optimizer", r"^\[(nlp|components|training)[\].]|\bspacy train\b"),
+    ("Flair", "", r"\bfrom flair\b"),
+    ("AllenNLP", "dataset_reader", r"\ballennlp\b"),
+    ("fairseq", "common.fp16+optimization.lr", r"\bfairseq-(train|hydra-train)\b"),
+    ("axolotl", "base_model+datasets base_model+sequence_len sequence_len+micro_batch_size", r"\baxolotl\b"),
+    ("LLaMA-Factory", "finetuning_type", r"\bllamafactory-cli\b"),
+    ("Megatron-LM", "", r"--tensor-model-parallel-size"),
+    ("Keras", "", r"\bmodel\.compile\("),
+    ("AutoTrain", "backend+params", None),
+    ("Composer", "max_duration", None),
+    ("torchtune", "tokenizer._component_ model._component_", None),
+    ("Ludwig", "input_features", None),
+    ("NeMo", "exp_manager", None),
+    ("model configurations (config.json)", "architectures", None),
+    ("PEFT adapters", "peft_type", None),
+)  # fmt: skip
+"""Other programs; keys of their settings, with + all of these keys; a pattern of scripts and command lines."""
 _SCRIPT: Final = re.compile(r"\.py(\s|$)|\s-m\s+\S+\s+--|(^|\s)--[A-Za-z][\w-]*[=\s]")
 _NAMED_FILES: Final = (
-    *(
-        "deepspeed",
-        "deepspeed_config",
-        "fsdp_config",
-        "accelerate.config_file",
-        "accelerate.deepspeed_config.deepspeed_config_file",
-    ),
+    *("deepspeed", "deepspeed_config", "fsdp_config"),
+    *("accelerate.config_file", "accelerate.deepspeed_config.deepspeed_config_file"),
 )
 """Keys whose value may be the path of a file of settings."""
 _LAUNCHERS: Final = {"torchrun": "torchrun", "deepspeed": "torchrun", "accelerate": "accelerate"}
@@ -83,8 +70,7 @@ def read_settings(files: Sequence[str]) -> Settings:
         ConfigError: None is given, or one is missing, a pickle, no settings of a Trainer, or has duplicate keys.
     """
     if not files:
-        message = "paratune config from-trainer needs a file of settings, or a command line in quotes"
-        raise ConfigError(message, code="cli.required")
+        raise ConfigError("needed: a file of settings of a Trainer, or a command line in quotes", code="cli.required")
     found = Settings()
     for file in files:
         _add_file(found, file)
@@ -96,7 +82,12 @@ def _add_file(found: Settings, file: str) -> None:
     if not path.exists() and re.search(r"\s--\w", file):
         path, values = Path("the command line"), _command_line(found, file, "the command line")
     else:
-        _refuse_pickle(path)
+        start = b""
+        with suppress(OSError), path.open("rb") as opened:
+            start = opened.read(4)
+        if start.startswith((b"PK\x03\x04", b"\x80")) or (start and path.suffix in (".bin", ".pt", ".pkl")):
+            message = f"{path} is a pickle: reading it would run the code in it; the script can write JSON: {_TO_JSON}"
+            raise ConfigError(message, code="trainer.settings", path=path)
         text = read_text(path)
         if path.suffix in (".py", ".ipynb", ".cfg", ".toml", ".ini"):
             raise _refused(path, _other_program(text) or f"a {path.suffix} file")
@@ -107,31 +98,19 @@ def _add_file(found: Settings, file: str) -> None:
         name = values.get(key)
         if isinstance(name, str) and not isinstance(from_json(name), Mapping):
             places = (path.parent / name, Path(name), path.parent / Path(name).name)
-            if (other := next(filter(Path.is_file, places), None)) is None:
-                why = f"not found beside {path}; give the file as a further argument"
-                found.notes.append((key, name, why))
-                continue
-            inner = _load(other, read_text(other))
-            values = {**values, key: inner} if key == "fsdp_config" else {**_named(inner, other), **values}
+            other = next(filter(Path.is_file, places), None)
+            if other is None:
+                found.notes.append((key, name, f"not found beside {path}; give the file as a further argument"))
+            elif key == "fsdp_config":
+                values = {**values, key: _load(other, read_text(other))}
+            else:
+                values = {**_named(_load(other, read_text(other)), other), **values}
     if path.is_file() and not any(key.startswith("deepspeed") for key in values):
         for other in sorted(path.parent.glob("*.json"))[:100]:
             if other != path and re.search("ds|deepspeed|zero", other.stem) and "zero_optimization" in read_text(other):
                 why = "a file of DeepSpeed lies beside; give it as a further argument if the run used it"
                 found.notes.append((other.name, None, why))
     found.values |= {key: value for key, value in values.items() if value is not None or key not in found.values}
-
-
-def _refuse_pickle(path: Path) -> None:
-    if path.is_file():
-        with path.open("rb") as file:
-            is_pickle = file.read(4).startswith((b"PK\x03\x04", b"\x80")) or path.suffix in (".bin", ".pt", ".pkl")
-        if is_pickle:
-            raise ConfigError(
-                f"{path} is a pickle: reading it would run the code in it. Let the script that wrote it write JSON "
-                f"instead: {_TO_JSON}",
-                code="trainer.settings",
-                path=path,
-            )
 
 
 def _load(path: Path, text: str) -> dict[str, Any]:
@@ -153,14 +132,14 @@ def _load(path: Path, text: str) -> dict[str, Any]:
 
 
 def _other_program(text: str) -> str | None:
-    return next((name for name, words in _OTHER_WORDS.items() if re.search(words, text, re.MULTILINE)), None)
+    patterns = ((name, words) for name, _, words in _OTHER_PROGRAMS if words)
+    return next((name for name, words in patterns if re.search(words, text, re.MULTILINE)), None)
 
 
 def _refused(path: Path, what: str) -> ConfigError:
     message = (
-        f"{plain(path)}: {what}, which is not converted. It converts settings of Hugging Face's Trainer, of Accelerate "
-        f"and of DeepSpeed, and command lines. A program with a Trainer writes its settings by {_TO_JSON}; for others "
-        "write a configuration: paratune config init"
+        f"{plain(path)} is not converted ({what}): only settings of Hugging Face's Trainer, Accelerate and DeepSpeed "
+        f"are. A program with a Trainer writes them by {_TO_JSON}; for others: paratune config init"
     )
     return ConfigError(message, code="trainer.settings", path=path, what=what)
 
@@ -172,13 +151,10 @@ def _named(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
         ConfigError: They are of another program, or no key is known.
     """
     if "log_history" in values and "global_step" in values:
-        message = (
-            f"{path} is a trainer_state.json, which lacks the learning rate, the schedule, the seed and most other "
-            "settings; name the training_args.json of the same run"
-        )
+        message = f"{path} is a trainer_state.json, without most settings; name the training_args.json of the same run"
         raise ConfigError(message, code="trainer.settings", source=path)
     paths = set(flatten(values)) | set(values)
-    for name, signs in _OTHER_PROGRAMS:
+    for name, signs, _ in _OTHER_PROGRAMS:
         if any(all(key in paths for key in sign.split("+")) for sign in signs.split()):
             raise _refused(path, f"settings of {name}")
     if "distributed_type" in values or "compute_environment" in values:
@@ -265,9 +241,10 @@ def _command_line(found: Settings, text: str, place: str) -> dict[str, Any]:
     for key, value in list(options.items()):
         if isinstance(value, str) and (unset := re.search(r"\$\{?\w+\}?", value)):
             is_whole = value == unset[0]
-            why = f"the script does not set {unset[0]}{'; left out' * is_whole}"
-            found.notes += [] if has_no_effect(key) else [(key, value, why)]
-            options = {name: given for name, given in options.items() if name != key or not is_whole}
+            if not has_no_effect(key):
+                found.notes.append((key, value, f"the script does not set {unset[0]}{'; left out' * is_whole}"))
+            if is_whole:
+                del options[key]
     devices = variables.get("CUDA_VISIBLE_DEVICES", "")
     if devices.count(",") and not any(key.startswith(("torchrun.", "accelerate.")) for key in options):
         options["_n_gpu"] = devices.count(",") + 1
@@ -302,15 +279,15 @@ def _options(found: Settings, words: Sequence[str]) -> Iterator[tuple[str, Any]]
             if other.startswith(("--", ">", "2>", "&", "|", "$@", "$*")):
                 break
             following.append(other)
-        given: Any = value if has_value else True if not following else following[0]
-        given = following if len(following) > 1 else given
+        single: Any = value if has_value else following[0] if following else True
+        given = following if len(following) > 1 else single
         name = name.replace("-", "_")
         if at < script:
             yield _launcher_key(program, name), given
-            continue
-        if name not in TABLE and name.removeprefix("no_") in TABLE:
-            name, given = name.removeprefix("no_"), False
-        yield name, given
+        elif name not in TABLE and name.removeprefix("no_") in TABLE:
+            yield name.removeprefix("no_"), False
+        else:
+            yield name, given
     found.script = Path(words[script]).stem if script < len(words) else ""
 
 
