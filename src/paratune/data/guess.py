@@ -6,7 +6,6 @@ Every guess comes with its reason, and with the other possibilities, so that the
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from paratune.data.guess_columns import (
     with_parts,
 )
 from paratune.data.json_tables import as_spans
-from paratune.data.labels import as_number, is_missing, with_points, without_lists
+from paratune.data.labels import as_number, with_points, without_lists
 from paratune.data.tables import separator_of
 from paratune.errors import did_you_mean
 
@@ -39,28 +38,24 @@ _MOST_WHOLE_CLASSES = 20
 """Label columns with more distinct whole numbers than this are targets of a regression."""
 _BALANCED_SHARE = 0.6
 """Up to this share of the largest class, accuracy selects the model; above it, the macro F1."""
-_MIN_ROWS_OF_A_SPLIT = 10
 _LONG_TEXT = 20
 """Mean characters from which a column may be a text of the task, and not a name or a code."""
+_WITHOUT_LABEL = "name it with --label, or give --task mlm (texts without labels) or --task embedding (pairs of texts)"
 _BEST = {"mlm": "perplexity", "qa": "f1", "multiple_choice": "accuracy", "regression": "rmse", "ordinal": "qwk"}
 _BEST["multi_label"] = "f1_micro"
 """Metric that selects the model; that of other tasks depends on the data."""
 
 
-@dataclass
 class OptionGuess:
     """Options of a configuration that fit a table."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    """Values by dotted key, in the order of the file."""
-    reasons: dict[str, str] = field(default_factory=dict)
-    """The reason of each guessed value, by dotted key."""
-    doubts: list[str] = field(default_factory=list)
-    """Options of the command that are possible, too, each with its reason."""
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}  # by dotted key, in the order of the file
+        self.reasons: dict[str, str] = {}  # of each guessed value, by dotted key
+        self.doubts: list[str] = []  # options of the command that are possible, too, each with its reason
 
     @property
     def kind(self) -> str:
-        """The kind of the task."""
         return str(self.values["task.kind"])
 
     def put(self, key: str, value: Any, reason: str | None = None) -> None:
@@ -83,8 +78,6 @@ def guess_options(
     """Return task, columns, split and selecting metric for a table of training data.
 
     Args:
-        table: From `read_table`.
-        source: Name of the table, for messages.
         task: Kind of the task; None guesses it.
         columns: Columns that the user named, by `text`, `text_pair` and `label`, several with commas; None guesses it.
         others: Validation and test data, which may have classes that the training data lacks.
@@ -105,14 +98,15 @@ def guess_options(
     _put_task(guess, data, task, others)
     if guess.kind in _BEST:
         guess.put("evaluate.best", _BEST[guess.kind])
-    if not separate_validation:
-        share = 0.1 if table.num_rows >= 10 * _MIN_ROWS_OF_A_SPLIT else 0.2
-        guess.put("data.split.validation", share, "no file for it was given")
-    if not separate_validation and not separate_test:
+    if separate_validation:
+        return guess
+    share = 0.1 if table.num_rows >= 100 else 0.2  # at least 10 rows of each part, where the table has them
+    guess.put("data.split.validation", share, "no file for it was given")
+    if not separate_test:
         guess.put("data.split.test", share)
-    if not separate_validation and guess.kind in ("classification", "ordinal"):
+    if guess.kind in ("classification", "ordinal"):
         guess.put("data.split.stratify", True)
-    if not separate_validation and guess.kind == "qa":
+    if guess.kind == "qa":
         guess.put("data.split.group_by", guess.values["data.columns.text_pair"])
     return guess
 
@@ -123,13 +117,9 @@ def example_row(table: pa.Table, values: Mapping[str, Any]) -> dict[str, str]:
     keys = [f"data.columns.{key}" for key in Columns.model_fields]
     columns = {key: named_columns(values[key]) for key in keys if key in values}
     read = {name: values_with_names(table, name) for names in columns.values() for name in names}
-    whole = (
-        row
-        for row in range(table.num_rows)
-        if not any(is_missing(column[row], nan_is_missing=True) or column[row] == [] for column in read.values())
-    )
-    row = next(whole, 0)
-    cells = {name: values[row] for name, values in read.items()}
+    rows = list(zip(*read.values(), strict=True))
+    whole = (row for row in rows if [] not in row and len(present_values(row)) == len(row))
+    cells = dict(zip(read, next(whole, rows[0]), strict=True))
     shown = {name: " ".join(map(str, cell)) if isinstance(cell, list) else str(cell) for name, cell in cells.items()}
     return {key: " | ".join(shown[name] for name in names) for key, names in columns.items()}
 
@@ -155,11 +145,10 @@ def _put_task(guess: OptionGuess, data: GuessTable, task: str | None, others: Se
         _put_texts(guess, data)
     else:
         label = _label_column(guess, data, task)
-        more: list[Any] = []
         if isinstance(label, str):
             check_header(data.table, label, data.source)
-            tables = [other for other in map(with_parts, others) if label in other.column_names]
-            more += [value for other in tables for value in values_with_names(other, label)]
+        tables = [other for other in map(with_parts, others) if label in other.column_names]
+        more = [value for other in tables for value in values_with_names(other, str(label))]
         _put_labels(guess, data, label, task, more)
         _put_texts(guess, data, label)
         guess.put("data.columns.label", label, _label_reason(data, label))
@@ -171,7 +160,7 @@ def _put_choices(guess: OptionGuess, data: GuessTable, choices: str | list[str] 
         problem = f" has no columns with usual names of choices (it has: {data.has()}); {advice}"
         raise data.table_error(problem, code="data.column_missing")
     guess.put("task.kind", "multiple_choice", "columns of choices")
-    rest = [name for name in data.names if name not in ([choices] if isinstance(choices, str) else choices)]
+    rest = [name for name in data.names if name not in named_columns(choices)]
     usual = {"text": "question"} if "question" in rest else {}
     usual |= {"label": answers} if answers in rest else {}
     data = GuessTable(data.table.select(rest), data.source, {**usual, **data.named})
@@ -185,8 +174,8 @@ def _put_questions(guess: OptionGuess, data: GuessTable, answers: str) -> None:
     guess.put("task.kind", "qa", "columns of questions, contexts and answers")
     columns = {"text": "question", "text_pair": "context", "label": answers, **data.named}
     if absent := [name for name in columns.values() if name not in data.names]:
-        advice = "name the columns of question, context and answers with --text, --text-pair and --label"
-        problem = f" has no column {listing(map(repr, absent))} for the task qa (it has: {data.has()}); {advice}"
+        advice = f"(it has: {data.has()}); name it with --text (question), --text-pair (context) or --label (answers)"
+        problem = f" has no column {listing(map(repr, absent))} for the task qa {advice}"
         raise data.table_error(problem, code="data.column_missing", absent=absent)
     columns |= {name: name for name in ("answer_start", "id") if name in data.names}
     for key, name in columns.items():
@@ -197,8 +186,8 @@ def _put_tags(
     guess: OptionGuess, data: GuessTable, columns: tuple[str, str] | None, others: Sequence[pa.Table]
 ) -> None:
     if columns is None:
-        advice = "a column with lists of words and one with as many tags, or texts with spans {start, end, label}; or "
-        problem = f" has no words with tags (it has: {data.has()}); needed: {advice}a file in CoNLL format"
+        advice = "lists of words with as many tags, texts with spans {start, end, label}, or a file in CoNLL format"
+        problem = f" has no words with tags (it has: {data.has()}); needed: {advice}"
         raise data.table_error(problem, code="data.label_column_unknown")
     text, label = columns
     tables = [data.table, *(other for other in map(with_parts, others) if label in other.column_names)]
@@ -244,8 +233,7 @@ def _put_embedding(guess: OptionGuess, data: GuessTable, pair: tuple[str, str] |
         loss = "contrastive" if {*numbers} <= {0, 1} else "cosine_similarity"
         guess.put("task.loss", loss, f"{label} has {'0 and 1' if loss == 'contrastive' else 'scores'}")
         if loss == "cosine_similarity":
-            limits = [min(numbers), max(numbers)]
-            guess.put("task.score_range", limits, "lowest and highest score in the data")
+            guess.put("task.score_range", [min(numbers), max(numbers)], "lowest and highest score in the data")
         guess.put("data.columns.label", label)
     elif negative is not None:
         guess.put("data.columns.negative", negative)
@@ -262,9 +250,7 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
         guess.put("data.columns.text", pair[0], "usual names of a pair")
         guess.put("data.columns.text_pair", pair[1])
         if guess.kind == "regression":
-            guess.doubts.append(
-                "--task embedding: a vector for each text, for search, in place of a score of two texts"
-            )
+            guess.doubts.append("--task embedding: a vector for each text, for search, not a score of two texts")
     else:
         lengths = text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
         if not lengths:
@@ -272,14 +258,10 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
             raise data.table_error(problem, code="data.wrong_type")
         name, reason = usual_or_longest(lengths)
         guess.put("data.columns.text", name, reason)
-        more = [
-            other
-            for other, length in lengths.items()
-            if other != name and length >= _LONG_TEXT and not other.lower().endswith(("id", "url"))
-        ]
-        guess.doubts += [
-            f"--text {name},{other}: {other} has texts, too" for other in more[:2] if guess.kind != "multiple_choice"
-        ]
+        long = [other for other, length in lengths.items() if other != name and length >= _LONG_TEXT]
+        more = [other for other in long if not other.lower().endswith(("id", "url"))]
+        if guess.kind != "multiple_choice":
+            guess.doubts += [f"--text {name},{other}: {other} has texts, too" for other in more[:2]]
     if "text_pair" in data.named and guess.kind != "mlm":
         guess.put("data.columns.text_pair", data.named["text_pair"])
 
@@ -295,18 +277,14 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
     }
     first = next(iter(found), "")
     if first.lower() not in USUAL_LABELS:
-        flags = [
-            name for name, values in found.items() if {value.lower().removesuffix(".0") for value in values} <= _FLAGS
-        ]
+        members = {name: {value.lower().removesuffix(".0") for value in values} for name, values in found.items()}
+        flags = [name for name, values in members.items() if values <= _FLAGS]
         if len(flags) > {None: 2, "multi_label": 1}.get(task, len(flags)):  # two may be two questions
             guess.doubts.append(f"--label {flags[0]}: a single label of {listing(flags)[:60]}")
             return flags
         few = [name for name, values in found.items() if is_few(len(values), len(data.present(name)))]
         if len(few or found) != 1:
-            advice = (
-                "name it with --label, or give --task mlm (texts without labels) or --task embedding (pairs of texts)"
-            )
-            advice = f"possible: {'; '.join([*shown.values()][:5])}" if found else advice
+            advice = f"possible: {'; '.join([*shown.values()][:5])}" if found else _WITHOUT_LABEL
             problem = f": the column of the label cannot be guessed (columns: {data.has()}); {advice}"
             raise data.table_error(problem, code="data.label_column_unknown")
     guess.doubts += [doubt for name, doubt in shown.items() if name != first][:3]
@@ -365,9 +343,7 @@ def _put_range(guess: OptionGuess, values: Sequence[Any]) -> None:
     numbers = [number for value in values if (number := as_number(value)) is not None]
     ends = [min(numbers, default=0.0), max(numbers, default=0.0)]
     if ends[0] < ends[1] and all(end.is_integer() and numbers.count(end) > 1 for end in ends):
-        guess.put(
-            "task.range", [int(end) for end in ends], "lowest and highest score in the data; widen it for a wider scale"
-        )
+        guess.put("task.range", [int(end) for end in ends], "lowest and highest score; widen it for a wider scale")
 
 
 def _kind(guess: OptionGuess, values: Sequence[Any], separator: str | None, label: str) -> tuple[str, str]:
@@ -390,14 +366,13 @@ def _kind(guess: OptionGuess, values: Sequence[Any], separator: str | None, labe
 
 def _separator(values: Sequence[Any]) -> str | None:
     """Return the text between several labels of a value: both labels must also occur in other values."""
-    texts = [value for value in values if isinstance(value, str)]
-    for separator in _SEPARATORS:
-        joined = [text for text in set(texts) if separator in text]
-        if len(texts) == len(values) and joined:
-            count = Counter(part.strip() for text in texts for part in text.split(separator))
-            is_repeated = all(count[part.strip()] >= 2 for text in joined for part in text.split(separator))
-            if is_repeated and len(count) < len(set(texts)):
-                return separator
+    if not all(isinstance(value, str) for value in values):
+        return None
+    for separator in [separator for separator in _SEPARATORS if any(separator in text for text in values)]:
+        count = Counter(part.strip() for text in values for part in text.split(separator))
+        joined = {part.strip() for text in values if separator in text for part in text.split(separator)}
+        if len(count) < len(set(values)) and all(count[part] >= 2 for part in joined):
+            return separator
     return None
 
 

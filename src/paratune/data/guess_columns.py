@@ -61,8 +61,7 @@ class GuessTable:
 
 
 def with_parts(table: pa.Table) -> pa.Table:
-    """Return a table with the parts of objects as columns, such as `review.body`, in place of objects without gold
-    answers."""
+    """Return a table with the parts of objects but answers as columns, such as `review.body`."""
     while nested := [f for f in table.schema if pa.types.is_struct(f.type) and f.name.lower() not in ANSWERS]:
         for part in [f"{column.name}.{inner.name}" for column in nested for inner in column.type]:
             if part not in table.column_names and (values := at_path(table, part)) is not None:
@@ -135,10 +134,10 @@ def text_lengths(data: GuessTable, others: set[str]) -> dict[str, float]:
 
 def usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
     """Return the column of the text and the reason: a usual name, or the longest values."""
-    usual = next((name for usual in USUAL_TEXTS for name in lengths if name.lower() == usual), None)
-    return (
-        (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
-    )
+    for usual in USUAL_TEXTS:
+        if name := next((name for name in lengths if name.lower() == usual), None):
+            return name, "a usual name"
+    return max(lengths, key=lambda name: lengths[name]), "it has the longest texts"
 
 
 def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) -> dict[str, list[str]]:
@@ -147,7 +146,7 @@ def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) 
     values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
     usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
     few = [name for name, texts in values.items() if is_few(len(set(texts)), len(texts))]
-    numbers = [name for name, texts in values.items() if texts and _has_fractions(texts)]
+    numbers = [name for name, texts in values.items() if _has_fractions(texts)]
     return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *numbers])}
 
 
@@ -158,5 +157,5 @@ def is_few(num_values: int, num_rows: int) -> bool:
 
 def _has_fractions(texts: list[str]) -> bool:
     """Return whether values are numbers, not all of them whole, as ids are."""
-    numbers = [as_number(text) for text in texts]
-    return None not in numbers and not all(number is not None and number.is_integer() for number in numbers)
+    numbers = [number for text in texts if (number := as_number(text)) is not None]
+    return len(numbers) == len(texts) and not all(number.is_integer() for number in numbers)

@@ -151,7 +151,7 @@ def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> Non
 def _write_run(out: Conversion) -> None:
     folder, name = out.get("output_dir"), out.get("run_name")
     if folder or name:
-        of_folder = not name or name == folder
+        of_folder = name in (None, folder)
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(folder).name if of_folder else name).lstrip("._-") or "run"
         out.put("run.name", slug, "output_dir, its last part" if of_folder else "run_name")
     if folder:
@@ -234,15 +234,13 @@ def _write_plain(out: Conversion, kind: str) -> None:
 
 
 def _write_optimizer(out: Conversion) -> None:
-    word, key = out.get("optim") or "adamw_torch_fused", "optim"
-    if out.get("adafactor"):
-        word, key = "adafactor", "adafactor"
-    if of_deepspeed := out.get("deepspeed.optimizer.type"):  # which the Trainer uses in place of its own
-        word, key = of_deepspeed, "deepspeed.optimizer.type"
+    key = "adafactor" if out.get("adafactor") else "optim"
+    if out.get("deepspeed.optimizer.type"):  # which the Trainer uses in place of its own
+        key = "deepspeed.optimizer.type"
+    word = "adafactor" if key == "adafactor" else out.get(key) or "adamw_torch_fused"
     kind = OPTIMIZERS.get(word, "adamw")
     if word not in OPTIMIZERS:
-        reason = "the optimizers here are adamw, adamw_8bit, adafactor and your own (train.optimizer.function)"
-        out.to_decide(key, word, reason)
+        out.to_decide(key, word, "there are adamw, adamw_8bit, adafactor and your own (train.optimizer.function)")
     elif ":" in kind:
         out.put("train.optimizer.function", kind, out.origin(key))
         out.put("train.optimizer.elementwise", True, f"as {kind}")
@@ -283,8 +281,8 @@ def _write_schedule(out: Conversion) -> None:
         why = f"there are {', '.join(SCHEDULES)}, or your own (train.schedule.function); linear is written"
         out.to_decide(key, word, why)
         out.put("train.schedule", "linear", f"{_DECIDE}: {key} is {word}")
-    given = out.get("lr_scheduler_kwargs")
-    options = dict(given) if isinstance(given, dict) else {}
+    options = out.get("lr_scheduler_kwargs")
+    options = {**options} if isinstance(options, dict) else {}
     if word == "cosine_with_restarts" and isinstance(options.get("num_cycles"), int):
         out.put("train.schedule_cycles", options.pop("num_cycles"), "lr_scheduler_kwargs: num_cycles")
     if word == "polynomial" and isinstance(options.get("power"), int | float):
@@ -299,8 +297,8 @@ def _write_schedule(out: Conversion) -> None:
     last, decay = out.get("max_steps") or -1, options.get("num_decay_steps")
     if word == "warmup_stable_decay" and last > 0 and isinstance(decay, int) and decay > 0:
         after = last - (int(steps) if steps >= 1 else math.ceil((steps or ratio) * last))
-        share = decay / after
-        share = share if math.ceil(share * after) == decay else (decay - 0.5) / after  # the number is rounded up
+        # The number of steps is rounded up.
+        share = decay / after if math.ceil(decay / after * after) == decay else (decay - 0.5) / after
         out.put("train.decay_ratio", share, f"num_decay_steps {options.pop('num_decay_steps')} of {after} steps")
     if options:
         out.to_decide("lr_scheduler_kwargs", options, f"train.schedule: {word} has no such options")
@@ -319,8 +317,8 @@ def _write_evaluation(out: Conversion, kind: str) -> None:
     has_best = out.get("load_best_model_at_end")
     if has_best:
         _write_best(out, kind)
-    if has_best and word == "no":
-        out.problems.append("load_best_model_at_end: true needs an eval_strategy other than no")
+        if word == "no":
+            out.problems.append("load_best_model_at_end: true needs an eval_strategy other than no")
     _write_patience(out, kind, word)
     if (has_best or word != "no") and "data.validation" not in out.values:
         out.put("data.validation", "<validation file>", f"{FILL_IN}: --validation")
@@ -331,8 +329,7 @@ def _write_best(out: Conversion, kind: str) -> None:
     given = out.get("metric_for_best_model")
     name, known = (given or "loss").removeprefix("eval_"), METRICS[kind]
     if name not in known:
-        why = f"{kind} has {', '.join(known)}; loss is written"
-        out.to_decide("metric_for_best_model", given, why)
+        out.to_decide("metric_for_best_model", given, f"{kind} has {', '.join(known)}; loss is written")
         out.put("evaluate.best", "loss", f"{_DECIDE}: metric_for_best_model is {given}")
         return  # the direction in the Trainer is not that of the loss
     origin = "metric_for_best_model" if given else "load_best_model_at_end, whose metric is the loss when not given"
@@ -357,8 +354,7 @@ def _write_patience(out: Conversion, kind: str, word: str) -> None:
         return
     if not has_best:
         _write_best(out, kind)
-        why = "with patience the best model is kept here (evaluate.best); the Trainer kept the last one"
-        out.to_decide("load_best_model_at_end", False, why)
+        out.to_decide("load_best_model_at_end", False, "with patience the best model is kept here, not the last one")
     out.put("evaluate.patience", patience, "early_stopping_patience")
     if least:
         out.put("evaluate.min_delta", least, "early_stopping_threshold")
@@ -367,7 +363,7 @@ def _write_patience(out: Conversion, kind: str, word: str) -> None:
 def _write_checkpoints(out: Conversion) -> None:
     word = out.get("save_strategy") or "steps"
     if word == "best":
-        why = "checkpoints are for a resume, and are written each epoch; evaluate.best keeps the best model"
+        why = "checkpoints, for a resume, are written each epoch; evaluate.best keeps the best model"
         out.to_decide("save_strategy", word, why, changes=False)
         word = "epoch"
     _write_when(out, "checkpoint", word, "save_strategy", "save_steps")
@@ -409,21 +405,19 @@ def _write_strategy(out: Conversion) -> None:
     unused, bucket = out.get("ddp_find_unused_parameters"), out.get("ddp_bucket_cap_mb")
     if "strategy.kind" not in out.values and (processes or 1) > 1:
         nodes = out.get("accelerate.num_machines") or out.get("torchrun.nnodes") or 1
-        start = f"paratune train FILE --nproc {processes}"
-        start = start if nodes == 1 else f"on {nodes} nodes: paratune launch FILE --nodes {nodes}"
-        out.put("strategy.kind", "ddp", f"{processes} processes ({known}); {start}")
+        start = f"train FILE --nproc {processes}" if nodes == 1 else f"launch FILE --nodes {nodes}"
+        out.put("strategy.kind", "ddp", f"{processes} processes ({known}); paratune {start}")
     elif "strategy.kind" not in out.values and (unused or bucket):
         out.put("strategy.kind", "ddp", out.origin("ddp_find_unused_parameters", "ddp_bucket_cap_mb"))
     if out.values.get("strategy.kind") == "ddp":
-        if unused:
-            out.put("strategy.find_unused_parameters", unused, "ddp_find_unused_parameters")
-        if bucket:
-            out.put("strategy.bucket_cap_mb", bucket, "ddp_bucket_cap_mb")
+        for name, value in (("find_unused_parameters", unused), ("bucket_cap_mb", bucket)):
+            if value:
+                out.put(f"strategy.{name}", value, f"ddp_{name}")
     elif unused or bucket:
         out.to_decide("ddp_find_unused_parameters", unused, "of ddp, and another strategy is written", changes=False)
     if "strategy.kind" not in out.values:
-        origin = "the file does not contain the number of devices; on several: ddp, and --nproc or torchrun"
-        out.put("strategy.kind", "single", "1 process" if processes == 1 else origin)
+        unknown = "the number of devices is not in the file; on several: ddp, and --nproc or torchrun"
+        out.put("strategy.kind", "single", "1 process" if processes == 1 else unknown)
 
 
 def _write_fsdp(out: Conversion) -> None:
@@ -441,13 +435,13 @@ def _write_fsdp(out: Conversion) -> None:
         out.to_decide("fsdp", fsdp, f"of {', '.join(_SHARDS)}; strategy: single is written", changes=False)
         return
     names = ("fsdp", f"{FSDP}sharding_strategy", f"{FSDP}reshard_after_forward", "accelerate.distributed_type")
-    out.put("strategy.kind", kind, ", ".join(f"{out.names[key]}: {one_line(out.given[key])}" for key in names
-                                             if key in out.given) or "fsdp_config")  # fmt: skip
-    if kind != "ddp":
-        if "offload" in words or out.get(f"{FSDP}offload_params"):
-            out.put("strategy.cpu_offload", True, "offload of FSDP")
-        if out.values["precision"] in ("fp16", "bf16"):
-            out.put("strategy.param_dtype", out.values["precision"], f"FSDP's own {out.values['precision']}")
+    origins = [f"{out.names[key]}: {one_line(out.given[key])}" for key in names if key in out.given]
+    out.put("strategy.kind", kind, ", ".join(origins) or "fsdp_config")
+    half = out.values["precision"]
+    if kind != "ddp" and ("offload" in words or out.get(f"{FSDP}offload_params")):
+        out.put("strategy.cpu_offload", True, "offload of FSDP")
+    if kind != "ddp" and half in ("fp16", "bf16"):
+        out.put("strategy.param_dtype", half, f"FSDP's own {half}")
 
 
 def _write_deepspeed(out: Conversion) -> None:
@@ -466,8 +460,7 @@ def _write_deepspeed(out: Conversion) -> None:
                 value = int(value) // 2 * 2 if name == "allgather_bucket_size" else int(value)
                 out.put(f"strategy.{name}", value, out.origin(key))
     else:
-        found = out.given.get("deepspeed")
-        why = "its stage is in a separate file or missing; give the file as a further argument"
+        found, why = out.given.get("deepspeed"), "its stage is in a separate file or missing; give the file too"
         out.to_decide("deepspeed", found if isinstance(found, str) else None, why, changes=False)
     for name, stages, keys in (
         ("offload_optimizer", (1, 2, 3), (f"{ZERO}offload_optimizer.device", f"{ZERO}cpu_offload")),
@@ -500,6 +493,6 @@ def _write_machine(out: Conversion) -> None:
         out.put("data.num_workers", workers, out.origin("dataloader_num_workers"))
         if factor := out.get("dataloader_prefetch_factor"):
             out.put("data.prefetch_factor", factor, "dataloader_prefetch_factor")
-    every = out.get("logging_steps")
-    if "logging_steps" in out.given and out.get("logging_strategy") == "steps" and every and every >= 1:
+    every = out.get("logging_steps") or 0
+    if "logging_steps" in out.given and out.get("logging_strategy") == "steps" and every >= 1:
         out.put("measure.log_every", int(every), "logging_steps; the record has every step")
