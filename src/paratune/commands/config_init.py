@@ -24,10 +24,6 @@ from paratune.data.read import read_table
 from paratune.errors import ConfigError, DataError, Fault, ParatuneError
 from paratune.models.locate import locate
 
-_LARGEST_BATCH, _SMALLEST_BATCH = 32, 4
-"""The batch is the largest power of two between them with which an epoch has at least 8 steps."""
-_GROUP_SIZE = 16
-"""Default of `task.group_size`, of which a batch must be a multiple."""
 _ROWS = 32
 """Rows of each part that are tokenized for the check."""
 
@@ -54,11 +50,10 @@ def read_and_guess(
     guess.put("train.epochs", 3)
     guess.put("train.learning_rate", 5e-5 if model == DEMO_MODEL else 2e-5)
     guess.put("train.warmup_ratio", 0.1)
-    size = _LARGEST_BATCH
-    while size > _SMALLEST_BATCH and tables["train"].num_rows < 10 * size:
-        size //= 2
+    # An epoch has at least 8 steps.
+    size = next((size for size in (32, 16, 8) if tables["train"].num_rows >= 10 * size), 4)
     guess.put("batch.global", size)
-    if guess.kind == "embedding" and "task.loss" not in guess.values and size < _GROUP_SIZE:
+    if guess.kind == "embedding" and "task.loss" not in guess.values and size < 16:  # a batch has whole groups of 16
         guess.put("task.group_size", size, "the size of a batch")
     return guess, tables
 
@@ -98,8 +93,7 @@ def _guess(
         if "test" not in labelled or _has_labels(labelled["test"], labelled["train"], guess):
             break
         del labelled["test"]
-    files = {f"data.{name}": sources[name] for name in labelled}
-    guess.values = {**files, **guess.values}
+    guess.values = {f"data.{name}": sources[name] for name in labelled} | guess.values
     if len(labelled) < len(tables):
         guess.put("data.predict", {"unlabelled": sources["test"]}, "the test file has no labels")
     return guess
@@ -108,10 +102,7 @@ def _guess(
 def check(guess: OptionGuess, tables: Mapping[str, pa.Table], path: Path) -> str:
     """Load the values, read all rows and tokenize some, as a run does; return what was checked.
 
-    Rows with missing values, and questions with odd answers, set `data.missing`.
-
-    Raises:
-        ParatuneError: A run would be refused.
+    Rows with missing values, and questions with odd answers, set `data.missing`; what a run would refuse is an error.
     """
     config = check_text(short_text(guess.values, guess.reasons, ""), path)
     parts = _load_samples(config, tables)

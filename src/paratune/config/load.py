@@ -59,11 +59,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
 
 
 def check_text(text: str, path: Path) -> Config:
-    """Return the configuration of a text that was made from given options, before it is written to a file.
-
-    Raises:
-        ConfigError: The given options cannot be combined.
-    """
+    """Return the configuration of a text that a command made from given options, before it is written to a file."""
     tree = read_tree(text, str(path))
     assert isinstance(tree.value, dict), tree.problems
     loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)

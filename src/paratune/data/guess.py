@@ -157,8 +157,7 @@ def _put_task(guess: OptionGuess, data: GuessTable, task: str | None, others: Se
 def _put_choices(guess: OptionGuess, data: GuessTable, choices: str | list[str] | None, answers: str | None) -> None:
     if choices is None:
         advice = "rename them to choice1, choice2, ..., or one column with lists to choices"
-        problem = f" has no columns with usual names of choices (it has: {data.has()}); {advice}"
-        raise data.table_error(problem, code="data.column_missing")
+        raise data.lacks("columns with usual names of choices", advice)
     guess.put("task.kind", "multiple_choice", "columns of choices")
     rest = [name for name in data.names if name not in named_columns(choices)]
     usual = {"text": "question"} if "question" in rest else {}
@@ -174,9 +173,8 @@ def _put_questions(guess: OptionGuess, data: GuessTable, answers: str) -> None:
     guess.put("task.kind", "qa", "columns of questions, contexts and answers")
     columns = {"text": "question", "text_pair": "context", "label": answers, **data.named}
     if absent := [name for name in columns.values() if name not in data.names]:
-        advice = f"(it has: {data.has()}); name it with --text (question), --text-pair (context) or --label (answers)"
-        problem = f" has no column {listing(map(repr, absent))} for the task qa {advice}"
-        raise data.table_error(problem, code="data.column_missing", absent=absent)
+        advice = "name it with --text (question), --text-pair (context) or --label (answers)"
+        raise data.lacks(f"column {listing(map(repr, absent))} for the task qa", advice, absent=absent)
     columns |= {name: name for name in ("answer_start", "id") if name in data.names}
     for key, name in columns.items():
         guess.put(f"data.columns.{key}", name)
@@ -187,8 +185,7 @@ def _put_tags(
 ) -> None:
     if columns is None:
         advice = "lists of words with as many tags, texts with spans {start, end, label}, or a file in CoNLL format"
-        problem = f" has no words with tags (it has: {data.has()}); needed: {advice}"
-        raise data.table_error(problem, code="data.label_column_unknown")
+        raise data.lacks("words with tags", f"needed: {advice}", code="data.label_column_unknown")
     text, label = columns
     tables = [data.table, *(other for other in map(with_parts, others) if label in other.column_names)]
     values = [value for table in tables for value in present_values(values_with_names(table, label)) if value]
@@ -221,9 +218,7 @@ def _put_embedding(guess: OptionGuess, data: GuessTable, pair: tuple[str, str] |
     usual = pair or (*texts[:1], *texts[-1:]) or ("", "")
     first, second = data.named.get("text", usual[0]), data.named.get("text_pair", usual[1])
     if first == second:
-        advice = "name them with --text and --text-pair"
-        problem = f" has no two columns of texts for the task embedding (it has: {data.has()}); {advice}"
-        raise data.table_error(problem, code="data.column_missing")
+        raise data.lacks("two columns of texts for the task embedding", "name them with --text and --text-pair")
     guess.put("task.kind", "embedding", None if is_given else "pairs of texts without a label")
     label = data.named.get("label") or next(iter(label_candidates(data, (first, second))), None)
     values = [] if label is None else data.present(str(label))
@@ -254,8 +249,7 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
     else:
         lengths = text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
         if not lengths:
-            problem = f" has no column of texts (columns: {data.has()}); name it with --text"
-            raise data.table_error(problem, code="data.wrong_type")
+            raise data.lacks("column of texts", "name it with --text", code="data.wrong_type")
         name, reason = usual_or_longest(lengths)
         guess.put("data.columns.text", name, reason)
         long = [other for other, length in lengths.items() if other != name and length >= _LONG_TEXT]

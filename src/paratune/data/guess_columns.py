@@ -37,10 +37,8 @@ class GuessTable:
 
     table: pa.Table
     source: str
-    named: Mapping[str, str | list[str]]
-    """Columns by `text`, `text_pair` and `label`; several columns as a list."""
-    read: dict[str, list[Any]] = field(default_factory=dict)
-    """Values of columns that were read."""
+    named: Mapping[str, str | list[str]]  # by `text`, `text_pair` and `label`; several columns as a list
+    read: dict[str, list[Any]] = field(default_factory=dict)  # values of columns that were read
 
     @property
     def names(self) -> list[str]:
@@ -49,6 +47,9 @@ class GuessTable:
     def has(self) -> str:
         """Return the columns, for messages."""
         return listing(map(repr, self.names))
+
+    def lacks(self, what: str, advice: str, *, code: str = "data.column_missing", **facts: Any) -> DataError:
+        return self.table_error(f" has no {what} (it has: {self.has()}); {advice}", code=code, **facts)
 
     def table_error(self, problem: str, *, code: str, **facts: Any) -> DataError:
         return DataError(f"{self.source}{problem}", code=code, source=self.source, **facts)

@@ -32,8 +32,7 @@ class UnmappedKey:
     key: str
     value: Any
     why: str
-    changes: bool | None
-    """Whether the experiment is different without it; None where that is unknown."""
+    changes: bool | None  # whether the experiment is different without it; None where that is unknown
 
     @property
     def line(self) -> str:

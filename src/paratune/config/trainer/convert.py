@@ -7,14 +7,14 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from paratune.config.glue import GLUE
 from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
 from paratune.config.optional_sections import PACKAGES
 from paratune.config.options import kinds, section_options
 from paratune.config.plain import one_line
-from paratune.config.sections import Config
+from paratune.config.sections import Config, ScheduleName
 from paratune.config.strategy_sections import STAGES
 from paratune.config.trainer.conversion import FILL_IN, Conversion, UnmappedKey
 from paratune.config.trainer.read import Settings
@@ -32,10 +32,9 @@ OPTIMIZERS: Final[dict[str, str]] = {
 }
 """Optimizers of paratune, or classes of PyTorch, for `optim`."""
 SCHEDULES: Final[dict[str, str]] = {
-    **{name: name for name in ("linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "constant")},
+    **{name: name for name in get_args(ScheduleName)},
     "constant_with_warmup": "constant",
     "cosine_with_min_lr": "cosine",
-    "warmup_stable_decay": "warmup_stable_decay",
 }
 _DEEPSPEED_SCHEDULES = {"warmuplr": "constant_with_warmup", "warmupdecaylr": "linear"}
 _SHARDS = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsdp", "no_shard": "ddp"}
@@ -61,20 +60,16 @@ def convert(settings: Settings, source: str, options: Mapping[str, Any]) -> Conv
     kind = _write_task(out, options, settings.script)
     _write_places(out, options, kind)
     _write_run(out)
-    steps = out.get("max_steps")
-    if steps is not None and steps > 0:
+    if (steps := out.get("max_steps") or 0) > 0:
         epochs = "; num_train_epochs has no effect with it" if "num_train_epochs" in out.given else ""
         out.put("train.max_steps", steps, f"max_steps{epochs}")
     else:
         out.put("train.epochs", out.get("num_train_epochs"), out.origin("num_train_epochs"))
     _write_batch(out)
     _write_plain(out, kind)
-    _write_optimizer(out)
-    _write_schedule(out)
     _write_evaluation(out, kind)
-    _write_checkpoints(out)
-    _write_machine(out)
-    _write_strategy(out)
+    for write in (_write_optimizer, _write_schedule, _write_checkpoints, _write_machine, _write_strategy):
+        write(out)
     if problems := list(dict.fromkeys(out.problems)):
         message = f"{source}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}"
         raise ConfigError("\n  ".join([message, *problems]), code="trainer.settings", source=source)
@@ -108,9 +103,8 @@ def _write_task(out: Conversion, options: Mapping[str, Any], script: str) -> str
 
 def _write_places(out: Conversion, options: Mapping[str, Any], kind: str) -> None:
     """Write model, files and columns: from the command line, from the file, or as placeholders."""
-    glue, is_qa = out.values.get("task.glue"), kind == "qa"
-    columns = not glue and not is_qa and kind != "token_classification"
-    hub = {}
+    glue, hub = out.values.get("task.glue"), {}
+    columns = not glue and kind not in ("qa", "token_classification")
     if name := out.get("dataset_name") or (glue and not out.get("train_file") and "nyu-mll/glue"):
         config = out.get("dataset_config_name") or (glue if name == "nyu-mll/glue" else None)
         source = f"hub:{name}/{config}" if config else f"hub:{name}"

@@ -55,12 +55,9 @@ _TO_JSON = "open('training_args.json', 'w').write(trainer.args.to_json_string())
 class Settings:
     """Settings of one or several files that belong together."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    """By key; of Accelerate and DeepSpeed with their names before it."""
-    notes: list[tuple[str, Any, str]] = field(default_factory=list)
-    """Key, value and what to decide about it."""
-    script: str = ""
-    """Name of the script on a command line."""
+    values: dict[str, Any] = field(default_factory=dict)  # of Accelerate and DeepSpeed with their names before the key
+    notes: list[tuple[str, Any, str]] = field(default_factory=list)  # key, value and what to decide about it
+    script: str = ""  # its name on a command line
 
 
 def read_settings(files: Sequence[str]) -> Settings:
@@ -145,11 +142,7 @@ def _refused(path: Path, what: str) -> ConfigError:
 
 
 def _named(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return settings by the keys of the table: with the name of the program, and without sections around them.
-
-    Raises:
-        ConfigError: They are of another program, or no key is known.
-    """
+    """Return settings by the keys of the table: with the name of the program, and without sections around them."""
     if "log_history" in values and "global_step" in values:
         message = f"{path} is a trainer_state.json, without most settings; name the training_args.json of the same run"
         raise ConfigError(message, code="trainer.settings", source=path)
@@ -208,11 +201,7 @@ def from_json(value: Any) -> Any:
 
 
 def _command_line(found: Settings, text: str, place: str) -> dict[str, Any]:
-    """Return the options of the command in a script with the most of them.
-
-    Raises:
-        ConfigError: No command has options, or it is one of another program.
-    """
+    """Return the options of the command in a script with the most of them."""
     variables: dict[str, str] = {}
     commands: list[list[str]] = []
     text = re.sub(r"(?m)^\s*#.*$", "", text)  # a comment does not continue on the next line

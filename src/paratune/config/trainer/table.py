@@ -16,19 +16,15 @@ class Mapped(NamedTuple):
     """A key with an equivalent in paratune."""
 
     kind: Kind
-    default: Any = None
-    """Default of TrainingArguments, which is written where the file lacks the key: that of paratune may differ."""
-    option: str | None = None
-    """Option that takes the value as it is; None where a function of `convert` writes it."""
+    default: Any = None  # of TrainingArguments, written where the file lacks the key: that of paratune may differ
+    option: str | None = None  # takes the value as it is; None where a function of `convert` writes it
 
 
 class Reason(NamedTuple):
     """A key without an equivalent in paratune, with which the experiment may be different."""
 
-    why: str
-    """The reason, and what paratune does instead."""
-    default: Any = None
-    """Value that changes nothing, besides null, false and empty values."""
+    why: str  # the reason, and what paratune does instead
+    default: Any = None  # changes nothing, as null, false and empty values
 
 
 def _names(prefix: str, text: str) -> dict[str, str]:
