@@ -24,8 +24,8 @@ from paratune.data.read import read_table
 from paratune.errors import ConfigError, DataError, Fault, ParatuneError
 from paratune.models.locate import locate
 
-_ROWS = 32
-"""Rows of each part that are tokenized for the check."""
+_ROWS = 32  # of each part, tokenized for the check
+_ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")  # of the sections of the file
 
 
 def read_and_guess(
@@ -160,10 +160,6 @@ def _has_labels(test: pa.Table, train: pa.Table, guess: OptionGuess) -> bool:
         for table in (test, train)
     )
     return len(values) > 1 or bool(values & known)
-
-
-_ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
-"""Sections in the order of the file."""
 
 
 def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:

@@ -34,12 +34,9 @@ from paratune.errors import did_you_mean
 
 _FLAGS = {"0", "1", "false", "true"}
 _SEPARATORS = ("|", ";", ",")
-_MOST_WHOLE_CLASSES = 20
-"""Label columns with more distinct whole numbers than this are targets of a regression."""
-_BALANCED_SHARE = 0.6
-"""Up to this share of the largest class, accuracy selects the model; above it, the macro F1."""
-_LONG_TEXT = 20
-"""Mean characters from which a column may be a text of the task, and not a name or a code."""
+_MOST_WHOLE_CLASSES = 20  # with more distinct whole numbers, a label column is the target of a regression
+_BALANCED_SHARE = 0.6  # up to this share of the largest class, accuracy selects the model; above it, the macro F1
+_LONG_TEXT = 20  # mean characters from which a column may be a text of the task, and not a name or a code
 _WITHOUT_LABEL = "name it with --label, or give --task mlm (texts without labels) or --task embedding (pairs of texts)"
 _BEST = {"mlm": "perplexity", "qa": "f1", "multiple_choice": "accuracy", "regression": "rmse", "ordinal": "qwk"}
 _BEST["multi_label"] = "f1_micro"

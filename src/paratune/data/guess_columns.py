@@ -23,10 +23,8 @@ _PAIRS = (
     *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("query", "document")),
     *(("question", "passage"), ("claim", "evidence"), ("text", "text_pair"), ("anchor", "positive")),
 )
-_NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))
-"""Parts of the names of two columns that are otherwise the same: sentence1 and sentence2, text_a and text_b."""
-_LISTS_OF_CHOICES = ("choices", "options", "endings")
-"""Usual names of columns, in lower case."""
+_NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))  # parts of names that are otherwise the same, as text_a, text_b
+_LISTS_OF_CHOICES = ("choices", "options", "endings")  # usual names of columns, in lower case
 _NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
 _LETTERS = "abcdefgh"
 

@@ -18,11 +18,9 @@ _SECTIONS = (
     *("run", "task", "data", "model", "train", "batch", "evaluate", "checkpoint", "strategy", "precision", "device"),
     *("measure", "trackers"),
 )
-FILL_IN = "FILL IN"
-"""Marks a value that settings of the Trainer do not contain."""
+FILL_IN = "FILL IN"  # marks a value that settings of the Trainer do not contain
 _ALLOWED = {"number": "a number", "whole": "a whole number", "switch": "true or false", "word": "text", "text": "text"}
-_OF_SECTIONS = ("deepspeed", "fsdp_config", "accelerator_config")
-"""Keys whose values are mappings of settings, which the table has by dotted key."""
+_OF_SECTIONS = ("deepspeed", "fsdp_config", "accelerator_config")  # mappings of settings; dotted keys in the table
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from paratune.config.trainer.read import Settings
 from paratune.config.trainer.table import FSDP, TABLE, ZERO, Mapped
 from paratune.errors import ConfigError, did_you_mean
 
-_DECIDE = "DECIDE"
-"""Marks a value that replaces a setting without an equivalent."""
+_DECIDE = "DECIDE"  # marks a value that replaces a setting without an equivalent
 OPTIMIZERS: Final[dict[str, str]] = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_torch_xla"), "adamw"),
     **dict.fromkeys(("adamw_hf", "adamw_apex_fused", "paged_adamw_32bit", "paged_adamw", "adam", "adamw"), "adamw"),
