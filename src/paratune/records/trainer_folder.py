@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paratune.base.text import plain
+from paratune.base.units import format_count
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, read_json
 from paratune.records.finished import RunRecord, number_in
@@ -57,28 +58,35 @@ def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
     path = state_file(folder)
     assert path is not None, folder
     state, model = _object(path), _object(folder / "config.json")
-    log = [entry for entry in state.get("log_history") or () if isinstance(entry, dict)]
+    history, architectures = state.get("log_history") or [], model.get("architectures")
+    if not isinstance(history, list):
+        raise _damaged(path, TypeError(f"log_history is a {type(history).__name__}"))
+    log = [entry for entry in history if isinstance(entry, dict)]
     # Results of a split replace those of the training's log: they are of the model that is kept.
     metrics: dict[str, Any] = {}
     for entry in (*log, *(_object(folder / f"{name}_results.json") for name in ("all", "train", "eval", "predict"))):
         metrics |= entry
     try:
-        scores = {split: own for split, own, _ in split_scores(metrics) if split != "train"}
-    except (TypeError, ValueError) as error:
+        found = {split: own for split, own, _ in split_scores(metrics) if split != "train"}
+    except (OverflowError, TypeError, ValueError) as error:
         raise _damaged(path, error) from error
+    # A loss that is NaN is unknown. The scores of answers to questions are per cent.
+    scores = {split: {metric: number_in(value) for metric, value in own.items()} for split, own in found.items()}
+    is_qa = any("exact_match" in own for own in scores.values())
     rates = [entry for entry in log if number_in(entry.get("learning_rate")) and "step" in entry]
     rows = {"train": "train_samples", "validation": "eval_samples", "test": "predict_samples"}
-    weights = [file.stat().st_size for file in folder.glob("*.safetensors")]
+    weights = [file.stat().st_size if file.is_file() else None for file in folder.glob("*.safetensors")]
     run = {
         "run_id": folder.resolve().name,
         "kind": "trainer_folder",
+        "task": {"kind": "qa" if is_qa else None},
         # The peak is not logged: rates can be compared at a step that both runs have logged.
         "config": {"train": {f"learning_rate_at_step_{entry['step']}": entry["learning_rate"] for entry in rates[:1]}},
         "data": {split: {"num_rows": metrics[key]} for split, key in rows.items() if key in metrics},
         "model": {
             "name": model.get("_name_or_path") or folder.resolve().name,
-            "architecture": next(iter(model.get("architectures") or ()), None),
-            "size_bytes": sum(weights) or None,
+            "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
+            "size_bytes": None if None in weights else sum(filter(None, weights)) or None,
         },
     }
     steps, planned = state.get("global_step"), state.get("max_steps")
@@ -88,7 +96,8 @@ def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
     record = RunRecord(str(run["run_id"]), folder, *known)
     seconds, rate = (number_in(metrics.get(f"train_{key}")) for key in ("runtime", "samples_per_second"))
     speed = f" in {seconds:g} s, {rate:g} samples/s, with evaluations" if seconds and rate else ""
-    return record, f"{steps} steps{speed}", None if is_finished else f"of a Trainer; step {steps} of {planned}"
+    taken, of_all = (format_count(number_in(number)) for number in (steps, planned))
+    return record, f"{taken} steps{speed}", None if is_finished else f"of a Trainer; step {taken} of {of_all}"
 
 
 def _object(path: Path) -> dict[str, Any]:

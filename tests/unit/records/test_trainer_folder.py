@@ -1,6 +1,7 @@
 """Folders of Hugging Face's Trainer as runs of reports and comparisons; the layout is that of transformers 5.23."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from paratune.reports import make
 from paratune.reports.comparison import make_comparison
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.sameness import compare
+from paratune.reports.systems.tables import configurations_table
 
 
 def trainer_folder(folder: Path, rate: float = 1e-3, *, results: bool = True, ended: bool = True, at: str = "") -> Path:
@@ -133,11 +135,61 @@ def test_a_report_of_both_kinds_is_written(tmp_path: Path):
         read_runs([trainer_folder(tmp_path / "cut", results=False, ended=False)])
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"global_step": "x"}', '{"log_history": [{"eval_runtime": "x"}]}'])
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{", '{"global_step": "x"}', '{"log_history": [{"eval_runtime": "x"}]}', '{"log_history": 5}',
+     '{"log_history": [{"eval_loss": 1, "eval_runtime": 1%s}]}' % ("0" * 400)],
+)  # fmt: skip
 def test_damaged_files_are_named(content: str, tmp_path: Path):
     (tmp_path / "trainer_state.json").write_text(content)
     with raises_code("run.damaged", "trainer_state.json"):
         read_trainer_folder(tmp_path)
+
+
+@pytest.mark.parametrize("config", ['{"architectures": 5}', '{"architectures": {"a": 1}}', '{"architectures": []}'])
+def test_a_model_of_unknown_class_and_size_has_none(config: str, tmp_path: Path):
+    folder = trainer_folder(tmp_path / "out")
+    (folder / "config.json").write_text(config)
+    (folder / "model-2.safetensors").write_text("weights")
+    (folder / "model-1.safetensors").symlink_to(tmp_path / "deleted")
+    record, *_ = read_trainer_folder(folder)
+    assert (record.run.model.architecture, record.run.model.size_bytes) == (None, None)
+
+
+def test_a_loss_that_is_not_a_number_is_unknown(tmp_path: Path):
+    folder = trainer_folder(tmp_path / "out", results=False)
+    results = {"eval_loss": math.nan, "eval_accuracy": 0.5, "eval_runtime": 1.0}
+    (folder / "eval_results.json").write_text(json.dumps(results))
+    assert read_trainer_folder(folder)[0].summary.scores == {"validation": {"accuracy": 0.5, "loss": None}}
+
+
+def test_scores_of_answers_are_per_cent(tmp_path: Path):
+    folder = trainer_folder(tmp_path / "out", results=False)
+    (folder / "eval_results.json").write_text('{"eval_exact_match": 80.0, "eval_f1": 85.0, "eval_runtime": 1.0}')
+    ours = make_run(tmp_path / "ours", task="qa", summary_changes={"scores": {"validation": {"f1": 85.25}}})
+    for pair in ((folder, ours), (ours, folder)):
+        (verdict,) = make_comparison([str(path) for path in pair]).systems.verdicts
+        assert verdict.task == "qa"
+        assert "0.25 points" in verdict.sentence
+
+
+def test_other_runs_of_a_comparison_are_compared_as_without_the_folder(tmp_path: Path):
+    folder, other = trainer_folder(tmp_path / "out"), trainer_folder(tmp_path / "other", 2e-3)
+    ours = make_run(tmp_path / "ours")
+    changes: list[dict[str, Any]] = [
+        {"seed": 43, "model.init_fingerprint": "other"},
+        {"config.train.learning_rate": 1.0},
+        {"batch.global_batch_size": 64},
+    ]
+    for number, change in enumerate(changes):
+        second = make_run(tmp_path / f"second-{number}", run_changes=change)
+        alone = compare(read_runs([ours, second]).runs)
+        found = compare(read_runs([folder, ours, second]).runs)
+        assert found.differ == alone.differ
+        assert found.verdict == ("different" if alone.verdict == "different" else "unknown")
+    found = compare(read_runs([folder, other, ours]).runs)
+    assert [difference.key for difference in found.differ] == ["train_settings"]
+    assert configurations_table(make([ours, folder], None).systems).lines[1][1].text == "n/a"
 
 
 def test_splits_have_the_names_of_records():

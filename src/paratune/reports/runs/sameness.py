@@ -173,36 +173,45 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     differ, unknown = [], []
     fields_of = {run.name: experiment(run) for run in runs}
     labels = {key: label for fields in fields_of.values() for key, (label, _) in fields.items()}
-    are_other_seeds = len({run.run.seed for run in runs}) > 1
-    is_partial = any(run.is_foreign for run in runs)
+    own, foreign = ([run for run in runs if run.is_foreign is is_foreign] for is_foreign in (False, True))
+    are_other_seeds = len({run.run.seed for run in own}) > 1
     for key, label in labels.items():
         # A fitted baseline is one difference, and not one for each field that only steps have.
-        values = {name: fields[key][1] for name, fields in fields_of.items() if key in fields}
-        if is_partial and all(isinstance(value, Mapping) for value in values.values()):
-            shared = set[str].intersection(*map(set, values.values()))
-            values = {name: {part: own[part] for part in shared} or None for name, own in values.items()}
+        values, parts = (
+            {run.name: fields_of[run.name][key][1] for run in some if key in fields_of[run.name]}
+            for some in (own, foreign)
+        )
         if None in values.values() and len(runs) > 1:
             unknown.append(label)
-        if len({canonical(value) for value in values.values() if value is not None}) < 2:
+        # Folders of the Trainer are compared with each other, in what all of them have.
+        shared = set[str].intersection(*map(set, parts.values())) if parts and None not in parts.values() else ()
+        parts = {name: {part: known[part] for part in shared} for name, known in parts.items()}
+        if not _are_different(values):
+            values = parts
+        if not _are_different(values):
             continue
         is_of_seed = are_other_seeds and key in _SEED_DEPENDENT
         if key == "initial_weights":
             # Models that differ in more than a seed; of fitted baselines their kind.
-            names = [run.run.model.architecture if run.is_fitted else run.setting("model.name") for run in runs]
+            names = [run.run.model.architecture if run.is_fitted else run.setting("model.name") for run in own]
             models = list({_SEED_OF_NAME.sub("seed", str(name)): plain(name) for name in names}.values())
             label = f"the model ({' → '.join(models)})" if len(models) > 1 else label
-            known = {(run.run.seed, canonical(own)) for run in runs if (own := values[run.name]) is not None}
+            known = {(run.run.seed, canonical(weights)) for run in own if (weights := values[run.name]) is not None}
             # Another seed explains other weights of one model, but not two weights of one seed.
             is_of_seed &= len(models) == 1 and len(known) == len({seed for seed, _ in known})
         differ.append(Difference(key, label, _differing_parts(values), is_of_seed))
-    if any(_samples(runs[0], run) is not None for run in runs):
-        samples = {run.name: _planned_samples(run) for run in runs}
+    if any(_samples(own[0], run) is not None for run in own):
+        samples = {run.name: _planned_samples(run) for run in own}
         differ.append(Difference("budget", "the training budget in samples", samples))
-    if is_partial:
-        unknown = [f"the settings, the data and the seed of {listing((run.name for run in runs if run.is_foreign), 3)}"]
+    if foreign:
+        unknown.insert(0, f"the settings, the data and the seed of {listing((run.name for run in foreign), 3)}")
     verdict = "unknown" if unknown else "other_seeds" if differ else "same"
     verdict = verdict if all(difference.is_of_seed for difference in differ) else "different"
     return Sameness(verdict, tuple(differ), tuple(unknown))
+
+
+def _are_different(values: Mapping[str, Any]) -> bool:
+    return len({canonical(value) for value in values.values() if value is not None}) > 1
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[Difference]:

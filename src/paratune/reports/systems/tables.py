@@ -143,7 +143,7 @@ def _names(members: Sequence[Configuration]) -> dict[str, list[Any]]:
 
 def _sizes(members: Sequence[Configuration]) -> dict[str, list[Any]]:
     batches = [member.global_batch_size for member in members]
-    return {"num_devices": [member.world_size for member in members], "global_batch_size": batches}
+    return {"num_devices": [member.runs[0].run.world_size for member in members], "global_batch_size": batches}
 
 
 def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
