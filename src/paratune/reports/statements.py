@@ -290,8 +290,8 @@ def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tup
         }
     found["Seeds", "candidates"] = _seeds(systems)
     found["Same experiment", "machine"] = _experiment(systems)
-    certificates = [*systems.certificates[0], *given]
-    found["Certificate", "certificates" if certificates else ""] = _certificate(certificates)
+    certificates = {one.path: one for one in (*systems.certificates[0], *given)}
+    found["Certificate", "certificates" if certificates else ""] = _certificate([*certificates.values()], runs)
     return tuple(Statement(label, *result, key) for (label, key), result in found.items() if result is not None)
 
 
@@ -407,14 +407,16 @@ def _experiment(systems: Systems) -> Result:
     return f"{'data, model, training and ' if len(differing) > 1 else ''}software are equal{only}.", True
 
 
-def _certificate(certificates: Sequence[Certificate]) -> Result:
+def _certificate(certificates: Sequence[Certificate], runs: Sequence[RunRecord]) -> Result:
     if not certificates:
         return "none: paratune certify tests whether strategies train the same as one process.", None
     findings = [finding for certificate in certificates for finding in certificate.findings]
     by_status = grouped((finding.status, finding.strategy) for finding in findings)
     if differing := by_status.get("differs"):
-        return f"{listing(differing, 3)} trained differently from one process.", False
-    unknown = dict.fromkeys(by_status.get("cannot run", ()))
+        return f"{listing(dict.fromkeys(differing), 3)} trained differently from one process.", False
+    kinds = {finding.kind for finding in findings}
+    others = [str(run.run.strategy.kind) for run in runs if (run.run.world_size or 1) > 1]
+    unknown = dict.fromkeys([*by_status.get("cannot run", ()), *(kind for kind in others if kind not in kinds)])
     if unknown or not by_status:
         return f"cannot tell: {listing(unknown, 3) or 'no strategy'} was not compared with one process.", None
     return f"{listing(dict.fromkeys(by_status['holds']), 6)} trained the same as one process.", True

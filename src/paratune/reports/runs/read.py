@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
@@ -117,7 +119,9 @@ def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate
         value = records.read_object(path, "run paratune certify again")
         fingerprints = (value["data"]["train"]["fingerprint"], value["model"]["init_fingerprint"])
         trains = (value["config_fingerprint"], *fingerprints, value["global_batch_size"])
-        findings = tuple(StrategyDifference(**finding) for finding in value["strategies"])
+        findings = TypeAdapter(tuple[StrategyDifference, ...]).validate_python(value["strategies"])
+        for finding in findings:
+            cells(finding)  # raises where a difference of the precision that trains is none
         precision = str(value["reference"]["precision"])
         tolerance = value["tolerance"][precision]
         how = (

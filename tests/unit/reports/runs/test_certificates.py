@@ -12,6 +12,7 @@ from rich.console import Console
 
 from paratune import reports
 from paratune.reports import Report
+from paratune.reports.statements import trust_statements
 from paratune.reports.terminal import terminal_runs
 
 CANNOT: dict[str, Any] = {
@@ -108,6 +109,41 @@ def test_a_damaged_certificate_is_named_and_left_out(tmp_path: Path, changes: di
     made = reports.make([run], tmp_path / "out")
     assert made.certificates == ()
     assert any("certificate.json" in note and "left out" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        *({"status": status} for status in ("well", None, 5)),
+        *({"gradient_difference": "x"}, {"world_size": "x"}, {"strategy": 5}, {"reason": 5}),
+        *({"trained": trained} for trained in (5, {}, {"status": "holds"})),
+    ],
+)
+def test_one_with_a_damaged_finding_certifies_nothing(tmp_path: Path, finding: dict[str, Any]):
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2)]
+    make_certificate(tmp_path / "a.certificate", runs[0], {}, finding)
+    made = reports.make(runs, tmp_path / "out")
+    assert made.certificates == ()
+    assert any("certificate.json" in note and "left out" in note for note in made.notes)
+    assert certified(made) == ["none", None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "told"),
+    [("ddp", "holds", ["ddp", True]), ("ddp", "differs", ["ddp", False]), ("zero3", "holds", ["cannot tell", None])],
+)
+def test_only_the_strategies_of_a_certificate_are_certified(kind: str, status: str, told: list[Any], tmp_path: Path):
+    runs = [
+        make_run(tmp_path / "a"),
+        make_run(tmp_path / "b", kind="ddp", world_size=2, run_changes={"strategy.kind": kind}),
+    ]
+    make_certificate(tmp_path / "a.certificate", runs[0], {"status": status, "reason": None})
+    assert certified(reports.make(runs, None)) == told
+
+
+def certified(made: Report) -> list[Any]:
+    (one,) = (one for one in trust_statements(made.systems, made.certificates) if one.label == "Certificate")
+    return [one.text.partition(":")[0].partition(" trained")[0], one.is_good]
 
 
 def test_a_torn_one_is_named(tmp_path: Path):
