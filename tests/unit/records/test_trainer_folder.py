@@ -156,6 +156,12 @@ def test_a_model_of_unknown_class_and_size_has_none(config: str, tmp_path: Path)
     assert (record.run.model.architecture, record.run.model.size_bytes) == (None, None)
 
 
+def test_folders_of_one_name_have_the_names_of_the_report(tmp_path: Path):
+    found = read_runs([trainer_folder(tmp_path / name / "out") for name in ("a", "b")])
+    assert all(f"{run.name} (4 steps" in found.warnings[0] for run in found.runs)
+    assert {run.name for run in found.runs} == {"a/out", "b/out"}
+
+
 def test_a_loss_that_is_not_a_number_is_unknown(tmp_path: Path):
     folder = trainer_folder(tmp_path / "out", results=False)
     results = {"eval_loss": math.nan, "eval_accuracy": 0.5, "eval_runtime": 1.0}

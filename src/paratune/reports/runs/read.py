@@ -175,14 +175,13 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
     found: list[RunRecord | Unfinished] = []
     problems: list[Fault] = []
     given: list[Path] = []
-    foreign: list[str] = []
+    facts_of: dict[Path, str] = {}  # what files of folders of the Trainer say, in words
     named = grouped((folder.resolve(), folder) for folder in folders)
     for folder, *_ in named.values():
         if state_file(folder) is not None:
             try:
-                record, facts, why = read_trainer_folder(folder)
+                record, facts_of[folder], why = read_trainer_folder(folder)
                 found.append(record if why is None else Unfinished(record.name, folder, why))
-                foreign += [] if why else [f"{record.name} ({facts})"]
             except CheckpointError as error:
                 problems += error.faults
             continue
@@ -200,14 +199,14 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             problems += error.faults
     own = [record for record in found if isinstance(record, RunRecord) and not record.is_foreign]
     warnings = log_warnings(own, problems)
-    if foreign:
-        text = f"Hugging Face's Trainer, without a record of paratune: {listing(foreign, 4)}; settings are unknown."
-        warnings = (text, *warnings)
     if problems:
         heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
         raise CheckpointError(heading, code=problems[0].code, faults=problems)
     unfinished = tuple(record for record in found if isinstance(record, Unfinished))
     runs = _with_unique_names([record for record in found if isinstance(record, RunRecord)])
+    if foreign := [f"{run.name} ({facts_of[run.folder]})" for run in runs if run.is_foreign]:
+        text = f"Hugging Face's Trainer, without a record of paratune: {listing(foreign, 4)}; settings are unknown."
+        warnings = (text, *warnings)
     if not runs:
         text = f"{', '.join(map(plain, given))}: a certificate and not a run; give the runs of the certificate, too"
         if unfinished:
