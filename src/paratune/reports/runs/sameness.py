@@ -136,14 +136,16 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
     if train is not None:  # its length is in the plan
         train = {key: train[key] for key in train if key not in {"epochs", "max_steps", *_ONLY_COMPUTATION}}
     distil: Any = run.setting("distil") or False
-    if distil:
+    if isinstance(distil, Mapping):
         distil = {**distil, "teacher": [about.get("inputs_sha256") for about in run.run.teachers]}
     strategy = section("strategy")
     dtype = strategy and strategy.get("param_dtype", "fp32")
     plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
     # Not all tasks have all options.
     options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
-    adapter = {key: value for key, value in ((model and model["adapter"]) or {}).items() if key != "save"}
+    adapter = model and (model["adapter"] or False)
+    if isinstance(adapter, Mapping):
+        adapter = {key: value for key, value in adapter.items() if key != "save"}
     weights = {"baseline": run.setting("baseline")} if run.is_fitted else run.run.model.init_fingerprint
     sets = ("train", "training"), ("validation", "validation"), ("test", "test")
     fields = {
@@ -155,7 +157,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "tokens": ("the tokenization", tokens),
         "initial_weights": ("the initial weights (init_fingerprint)", weights),
         "model_overrides": ("model.overrides", model and {"overrides": model["overrides"]}),
-        "adapter": ("model.adapter", model and (adapter or False)),
+        "adapter": ("model.adapter", adapter),
         "global_batch_size": ("the global batch size", run.run.batch.global_batch_size),
         "plan": ("the number of steps and epochs", plan or None),
         "train_settings": ("the optimization (section train)", train),

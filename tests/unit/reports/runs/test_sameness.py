@@ -35,6 +35,7 @@ def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
         ("plan.num_steps", 100, "plan"),
         ("own_code", {"task.loss": {"kind": "m:f", "options": {}, "sha256": "ab"}}, "own_code"),
         ("config.distil", {"teacher": "runs/t", "weight": 0.5}, "distillation"),
+        *(("config.distil", 5, "distillation"), ("config.model.adapter", 5, "adapter")),
         ("config.train.schedule", "cosine", "train_settings"),
         ("config.data.max_length", 64, "tokens"),
         ("data.train.num_tokens", 71_999, "tokens"),
