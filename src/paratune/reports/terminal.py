@@ -145,13 +145,11 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
         fitting = (widths for widths in by_lines if sum(widths) + _GAP * (len(columns) - 1) <= width)
         fixed = next(fitting, [None] * len(columns))
         own = [at for at in columns if at >= table.num_names]
-        # A block leaves out the lines of which it has no value.
-        kept = [
-            position for position, line in enumerate(table.lines)
-            if len(blocks) == 1 or any(line[at].is_known and line[at].text for at in own)
-        ]  # fmt: skip
+        # A block leaves out the lines of which it has no value, unless it has none at all.
+        known = [at for at, line in enumerate(table.lines) if any(line[of].is_known and line[of].text for of in own)]
+        kept = known if known and len(blocks) > 1 else [*range(len(table.lines))]
         starts = [at for at, position in enumerate(kept) if at == 0 or position in groups]
-        for first, last in zip(starts, [*starts[1:], len(kept)], strict=True):
+        for first, last in zip(starts, [*starts, len(kept)][1:], strict=True):
             if kept[first] in groups:
                 yield Text(plain(groups[kept[first]]), style="bold")
             rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from make_matrix import STRATEGY, Made, make_matrix
-from make_run import make_run
+from make_run import edit_json, make_run
 from rich.console import Console
 
 from paratune.config.metric_names import parse_target
@@ -16,7 +16,9 @@ from paratune.records.sweep import Axis
 from paratune.reports import make
 from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import make_sweep
-from paratune.reports.terminal import SWEEP_LINES, terminal_comparison, terminal_runs, terminal_sweep
+from paratune.reports.systems.tables import main_table
+from paratune.reports.tables.table import make_table
+from paratune.reports.terminal import SWEEP_LINES, rich_table, terminal_comparison, terminal_runs, terminal_sweep
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 RATES = Axis(
@@ -274,6 +276,33 @@ def test_equal_damage_of_several_runs_is_there_once(tmp_path: Path):
     lines = printed(terminal_sweep(make_sweep(folder, None)), 400).splitlines()
     (line,) = (line for line in lines if "summary.json" in line)
     assert line.startswith("ddp_seed-1, zero3_seed-3: ")
+
+
+def test_a_change_with_another_sign_than_its_values_is_marked(tmp_path: Path):
+    rates = {"a": (43, 10.1, 26.0), "b": (42, 3.7, 63.0), "c": (42, 5.75, 46.0)}
+    for name, (seed, rate, seconds) in rates.items():
+        changes = {"throughput.samples_per_s": rate, "phases.forward.total_s": seconds}
+        make_run(tmp_path / name, seed=seed, run_changes={"config.run.seed": seed}, summary_changes=changes)
+    edit_json(tmp_path / "c" / "run.json", environment={"OMP_NUM_THREADS": "1"})
+    report = make([tmp_path / name for name in rates], None)
+    lines = {line[0].value: line for line in main_table(report.systems).lines}
+    _, before, after, change = lines["samples_per_s"]
+    assert (before.value < after.value, change.text) == (True, "−5.9% †")
+    assert "†" not in lines["train_s"][-1].text
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ([["a", "1", "n/a"], ["b", "2", "n/a"]], "abab"),  # nothing is known in the last block
+        ([["a", "1", "n/a"], ["b", "2", "3"]], "abb"),
+        ([], ""),
+    ],
+)
+def test_blocks_of_columns_leave_out_lines_only_beside_others(rows: list[list[str]], names: str):
+    table = make_table("t", "", ["", "first" * 8, "second" * 8], rows)
+    lines = [line for part in rich_table(table, 30) for line in printed(part, 30).splitlines()]
+    assert "".join(line[0] for line in lines if line[:1] in ("a", "b")) == names
 
 
 def test_names_are_printed_literally(tmp_path: Path):

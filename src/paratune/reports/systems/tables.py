@@ -24,7 +24,7 @@ from paratune.verdicts.words import change_words, signed_interval_words
 
 MAX_BESIDE = 3  # configurations that are beside each other; more have a line each
 MAX_SCORES = 2  # headline scores of a split
-_ADJUSTED = " *"
+_ADJUSTED, _OTHER_SIGN = " *", " †"
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
 SLICES, SLICES_HEADING = "slices", "Scores by slice"
 _SLICE_WIDTH = 60
@@ -199,12 +199,14 @@ def main_table(systems: Systems, settings: Sequence[Difference] = ()) -> Table:
     found = {key: finding for key, by_label in known.items() for finding in by_label.values()}
     found = {f"{finding.split}_{key}" if finding.split else key: finding for key, finding in found.items()}
     task = members[0].runs[0].task
-    changes = [_change(found.get(line[0].value), task) for line in lines]
+    changes = [_change(found.get(line[0].value), line, task) for line in lines]
     if not any(changes):
         return make_table("main", "", heads, lines)
     notes = ["Scores change in points of a hundred. In brackets: 95% intervals."]
     if any(change.endswith(_ADJUSTED) for change in changes):
         notes.append("* adjusted for the order of the runs")
+    if any(change.endswith(_OTHER_SIGN) for change in changes):
+        notes.append("† of geometric means, in which all runs count alike")
     changed: list[Row] = [[*line, change] for line, change in zip(lines, changes, strict=True)]
     return make_table("main", "", [*heads, Column("Change")], changed, 1, notes)
 
@@ -238,14 +240,19 @@ def headline_scores(runs: Sequence[RunRecord], most: int = MAX_SCORES) -> list[t
     return found
 
 
-def _change(finding: MeasureComparison | None, task: str) -> str:
-    """Return a known change with its interval, without its unit: "+8% [−39, +89]"; with a mark if it is adjusted."""
+def _change(finding: MeasureComparison | None, line: Sequence[TableCell], task: str) -> str:
+    """Return a known change with its interval, without its unit: "+8% [−39, +89]".
+
+    With a mark if it is adjusted, or if the two values of the line differ in the other direction.
+    """
     if finding is None or finding.change is None:
         return ""
     interval = signed_interval_words(finding, task)
     text = change_words(finding, task) + ("" if interval == NOT_AVAILABLE else f" {interval}")
     is_adjusted = finding.order is not None and finding.order.is_adjusted
-    return re.sub(" points?", "", text) + (_ADJUSTED if is_adjusted else "")
+    before, after = (cell.value for cell in line[1:])
+    is_other = finding.is_ratio and None not in (before, after) and finding.change * (after - before) < 0
+    return re.sub(" points?", "", text) + (_ADJUSTED if is_adjusted else _OTHER_SIGN if is_other else "")
 
 
 def slice_tables(members: Members) -> Iterator[Table]:
