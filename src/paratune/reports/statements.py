@@ -104,13 +104,21 @@ def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
     ranking = []
     outcome_words: dict[bool | None, str] = {True: "better", False: "worse"}
     for one in verdicts:
-        outcomes = grouped((outcome_words.get(score.is_better, score.outcome), name_of(score)) for score in one.quality)
+        rows = (" on these rows" * (score.scope == "seeds" and score.code is None) for score in one.quality)
+        outcomes = grouped(
+            (f"{outcome_words.get(score.is_better, score.outcome)}{own}", name_of(score))
+            for score, own in zip(one.quality, rows, strict=True)
+        )
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
-        words = f"{comparison_words(one.speed)}; {quality or 'no score is compared'}"
+        words = f"{comparison_words(one.speed)}; {quality or 'no score is compared'}{_unrecorded(one)}"
         leads = None if one.differs.unknown else all_of(is_better(one.speed), is_as_good(one))
         ranking.append(Ranked(one.label, leads, one.speed, words, is_as_good(one)))
     label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
     return _leading(label, verdicts[0].baseline, ranking, "faster without being worse", "as fast or faster")
+
+
+def _unrecorded(one: Verdict) -> str:
+    return "; whether they trained the same thing is not recorded" if one.differs.unknown else ""
 
 
 def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
@@ -119,7 +127,8 @@ def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     for one in verdicts:
         score = one.quality[0] if one.quality else UNKNOWN
         leads = None if one.differs.unknown else is_better(score)
-        ranking.append(Ranked(one.label, leads, score, quality_words(one.quality[:1], one.task), is_as_good(one)))
+        words = f"{quality_words(one.quality[:1], one.task)}{_unrecorded(one)}"
+        ranking.append(Ranked(one.label, leads, score, words, is_as_good(one)))
     if names := [name_of(one.by) for one in ranking if one.by is not UNKNOWN]:
         yield _leading(f"Best in {names[0]}", verdicts[0].baseline, ranking, "better", "as good or better")
 

@@ -26,7 +26,7 @@ from paratune.reports.statements import (
     trust_statements,
 )
 from paratune.verdicts import Differs, MeasureComparison, Verdict
-from paratune.verdicts.estimate import Estimate
+from paratune.verdicts.estimate import Estimate, Scope
 from paratune.verdicts.finding import PLACEBO
 from paratune.verdicts.words import comparison_words
 
@@ -66,6 +66,24 @@ def possible(outcome: tuple[str, float | None] | None, *, at_least_equal: bool) 
 
 
 WAYS = list(itertools.product(SPEEDS, QUALITIES))
+
+
+@pytest.mark.parametrize(
+    ("scope", "unknown", "reasons"),
+    [
+        ("seeds", (), {"on these rows": True, "is not recorded": False}),
+        ("seeds and samples", ("plan",), {"on these rows": False, "is not recorded": True}),
+        ("seeds and samples", (), {"on these rows": False, "is not recorded": False}),
+    ],
+)
+def test_a_sentence_has_the_reason_why_a_faster_one_does_not_lead(
+    scope: Scope, unknown: tuple[str, ...], reasons: dict[str, bool]
+):
+    score = replace(compared("equal", 0.0, measure="accuracy"), estimate=Estimate(0.0, (), 1e-6, 9, scope))
+    verdict = replace(verdict_on("a", compared("different", 0.5), score), differs=Differs(unknown=unknown))
+    statement = fastest([verdict])
+    assert {words: words in statement.text for words in reasons} == reasons
+    assert statement.is_good is (None if any(reasons.values()) else True)
 
 
 @pytest.mark.parametrize("first", WAYS)
