@@ -21,7 +21,7 @@ TOKENS, TAGS = "tokens", "tags"
 """Names of the columns of a table of CoNLL."""
 _NUM_COLUMNS = 10
 """Columns of CoNLL-U."""
-_COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(id|newdoc|newpar)\b|#(begin|end) document\b")
+_COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(newdoc|newpar)\b|# id\s|#(begin|end) document\b")
 """Comments by their words: those of CoNLL-U and MultiCoNER, and the marks of documents of OntoNotes. A line `# O` is a
 word."""
 _RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
