@@ -101,7 +101,8 @@ def load_model(
     torch.manual_seed(seed)
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
     grown: tuple[str, ...] = ()
-    if model.resize_vocabulary and num_token_ids(tokenizer) > config.vocab_size:
+    size = getattr(config, "vocab_size", None)
+    if model.resize_vocabulary and size is not None and num_token_ids(tokenizer) > size:
         grown = _grow_vocabulary(hf, num_token_ids(tokenizer), seed, model.name)
         new = tuple(sorted({*new, *grown}))
     order = None

@@ -339,8 +339,9 @@ def load_error(part: str, source: str, error: Exception) -> ParatuneError:
     """Return the error to raise when transformers cannot load: the error of the system where that is the cause."""
     if system := system_error(error):
         return system
+    text = str(error).replace(source, "")  # a folder may be called bert-AWQ
     for pattern, meaning in _KNOWN_ERRORS:
-        if found := re.search(pattern, str(error), re.DOTALL):
+        if found := re.search(pattern, text, re.DOTALL):
             values = {"version": version("transformers"), "saved_by": "another version"}
             if "{saved_by}" in meaning and (Path(source) / "config.json").is_file():
                 values["saved_by"] = read_json(Path(source) / "config.json").get("transformers_version", "n/a")

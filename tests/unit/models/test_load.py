@@ -192,6 +192,8 @@ def test_a_pickle_next_to_safetensors_is_ignored(folder: Path):
 def test_an_error_of_transformers_is_in_our_words(
     folder: Path, file: str, content: dict[str, object] | bytes | None, named: list[str]
 ):
+    # The name is in the messages of transformers, and no sign of what is wrong.
+    folder = folder.rename(folder.with_name("bert-AWQ"))
     path = folder / file
     if isinstance(content, dict):
         config = {key: value for key, value in (json.loads(path.read_text()) | content).items() if value is not None}
@@ -204,6 +206,7 @@ def test_an_error_of_transformers_is_in_our_words(
 
     with raises_code("model.cannot_load", str(folder), *named, source=str(folder)) as raised:
         load()
+    assert ("quantized" in str(raised.value)) == ("quantization_config" in str(content))
     advice = ("pip install --upgrade", "from_pretrained", "Optimum", "trust_remote_code", "issue")
     assert [words for words in advice if words in str(raised.value)] == []
 
@@ -468,6 +471,15 @@ def test_a_head_that_transformers_does_not_grow_is_refused(tmp_path: Path):
     with raises_code("model.vocabulary", "lm_head.bias", key="model.resize_vocabulary"):
         options = ModelOptions(name=str(tmp_path), resize_vocabulary=True)
         load_model(options, "mlm", Head("AutoModelForMaskedLM"), tokenizer, POLICIES["fp32"], 0)
+
+
+def test_a_model_without_a_vocabulary_does_not_grow(tmp_path: Path):
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.CanineConfig(**small, num_hash_buckets=8, num_hash_functions=2, local_transformer_stride=8)
+    transformers.CanineForSequenceClassification(config).save_pretrained(tmp_path)
+    options = ModelOptions(name=str(tmp_path), tokenizer=str(tmp_path), resize_vocabulary=True)
+    tokenizer = tiny_tokenizer(tmp_path)
+    assert load_model(options, "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0).grown == ()
 
 
 def test_an_adapter_trains_the_grown_embedding(folder: Path):
