@@ -227,7 +227,7 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
             parts[part] = (source, rows)
     if not parts:
         raise DataError("data names no file: give data.train, data.validation or data.test", code="config.required")
-    if data.drop_duplicates:
+    if data.drop_duplicates and "train" in parts:
         source, train = parts["train"]
         held_out = [samples for part, (_, samples) in parts.items() if part != "train"]
         parts["train"] = source, without_duplicates(train, held_out)

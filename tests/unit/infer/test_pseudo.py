@@ -90,7 +90,7 @@ def run(tmp_path):
     columns = Columns(text="text", label="label").model_dump()
     config = {
         "task": {"kind": "classification", "labels": ["bad", "good"]},
-        "data": {"train": str(train), "test": str(test), "columns": columns},
+        "data": {"train": str(train), "test": str(test), "columns": columns, "drop_duplicates": True},
     }
     data = {"train": {"fingerprint": "x"}, "validation": None, "test": {"fingerprint": "x"}}
     (folder / "run.json").write_text(json.dumps({"config": config, "data": data}))
