@@ -61,7 +61,9 @@ def describe(splits: Mapping[str, Split], task: Task, data: Data, tokenizer: Any
     group = ""
     if data.split is not None and data.split.group_by is None and isinstance(data.columns.text, str):
         group = f", or data.split.group_by: {data.columns.text} to keep equal texts in one part"
-    warnings = [overlap.message + (group if overlap.first == "train" else "") for overlap in shared]
+    cut = [name for name in ("validation", "test") if getattr(data, name) is None]  # by data.split
+    is_cut = [overlap.first == "train" and overlap.second in cut for overlap in shared]
+    warnings = [overlap.message + group * is_one for overlap, is_one in zip(shared, is_cut, strict=True)]
     for name, about in described.items():
         if num_rows := about["repeats"]["num_rows"] if name == "train" else 0:
             warnings.append(f"train: {num_rows} rows repeat an earlier text; to leave them out: data.drop_duplicates")

@@ -50,7 +50,8 @@ class Overlap:
     def message(self) -> str:
         """The overlap as a sentence."""
         share = format_share(self.num_rows / self.num_rows_of_second)
-        remedy = ": data.drop_duplicates: true leaves it out of train" if self.first == "train" else ""
+        can_drop = (self.first, self.second) in (("train", "validation"), ("train", "test"))
+        remedy = ": data.drop_duplicates: true leaves it out of train" if can_drop else ""
         return (
             f"{self.num_rows} of {self.num_rows_of_second} rows of {self.second} ({share}) have a text that is also in "
             f"{self.first}; scores on {self.second} are too high{remedy}"

@@ -38,6 +38,8 @@ def test_overlaps_of_splits_are_counted():
     splits = {"train": samples("abcd"), "validation": samples("xyz"), "test": samples(["a", "a ", "x", "q"])}
     assert overlaps(splits) == [Overlap("train", "test", 2, 4), Overlap("validation", "test", 1, 4)]
     assert overlaps(splits)[0].message.startswith("2 of 4 rows of test (50.0%) have a text that is also in train")
+    pairs = [("train", "test"), ("train", "validation"), ("train", "hard"), ("validation", "test")]
+    assert ["drop_duplicates" in Overlap(*pair, 1, 4).message for pair in pairs] == [True, True, False, False]
 
 
 def test_hashes_depend_on_both_texts_but_not_on_white_space():
