@@ -89,7 +89,9 @@ def read_rows(
         second = next(iter(named_columns(trained.columns.text_pair)), None)
         needs_pairs = second is not None and trained.task.kind != "embedding"  # which has vectors of single texts
         if (len(pairs) != table.num_rows and (pairs or needs_pairs)) or (pairs and second is None):
-            wanted = "single texts" if second is None else "pairs: give one for each text"
+            wanted = "single texts"
+            if second is not None:
+                wanted = f"pairs: give one for each text, or a file or a table with {second}"
             message = f"{len(pairs)} second texts (--text-pair) for {table.num_rows} texts, and {model} reads {wanted}"
             raise DataError(message, code="data.column_missing", option="--text-pair")
         if pairs and second is not None:

@@ -135,10 +135,11 @@ def predict(
     from paratune.data.labels import first_rows
     from paratune.records.predictions import SUFFIXES, write_table
 
-    if (input is None and not text) or (input is not None and out is None):
-        lacks = "name texts (--text), or a file (--input)" if input is None else "--out is missing"
+    is_nothing = input is None and not text
+    if is_nothing or ((input is not None or overwrite) and out is None):
+        lacks = "name texts (--text), or a file (--input)" if is_nothing else "--out is missing"
         message = f"{lacks}; for example: {EXAMPLES['predict']} (paratune predict --help shows all options)"
-        raise ConfigError(message, code="cli.required", option="--text" if input is None else "--out")
+        raise ConfigError(message, code="cli.required", option="--text" if is_nothing else "--out")
     if input is not None and max(len(text), len(text_pair)) > 1:
         message = "with --input, --text and --text-pair are the names of columns: give each once"
         raise ConfigError(message, code="cli.conflict", options=("--input", "--text"))

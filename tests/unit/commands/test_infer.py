@@ -414,6 +414,7 @@ def test_typed_texts_have_a_prediction_each(
     [
         (RECORD, {}, "cli.required"),
         (RECORD, {"input": "a.csv"}, "cli.required"),
+        (RECORD, {"text": ["a"], "overwrite": True}, "cli.required"),
         (RECORD, {"input": "a.csv", "out": Path("b.csv"), "text": ["a", "b"]}, "cli.conflict"),
         (RECORD, {"text": ["a"], "text_pair": ["b"]}, "data.column_missing"),
         (PAIR, {"text": ["a"]}, "data.column_missing"),
