@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 NUM_ANNOTATIONS = "num_annotations"
 """Column of files of Label Studio."""
+_IS_EMPTY = "annotation_is_empty"
+"""Column until all rows are read."""
 NESTED_AT = "nested_at"
 """See `parse_json`."""
 _ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64()))])
@@ -81,10 +83,8 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
         num_rows += 1
     for column in columns.values():
         column.extend([None] * (num_rows - len(column)))
-    if convert is not None and (several := sum(count > 1 for count in columns.get(NUM_ANNOTATIONS, ()))):
-        message = "%s: %d of %d rows have several annotations, of which the first is read (column %s has their number)"
-        extra = coded("data.several_annotations", count=several)
-        log.warning(message, source, several, num_rows, NUM_ANNOTATIONS, extra=extra)
+    if name == "Label Studio":
+        _finish_annotations(columns, source)
     if not columns:
         raise DataError(f"{source} is empty: it has no object with columns", code="data.empty", source=source)
     arrays = {name: column_of(values, f"{source}, column {name}") for name, values in columns.items()}
@@ -93,6 +93,22 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     about = {name: {NESTED_AT: nested_at[name]} if name in mixed else None for name in arrays}
     fields = [pa.field(name, array.type, metadata=about[name]) for name, array in arrays.items()]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def _finish_annotations(columns: dict[str, list[Any]], source: str) -> None:
+    """Replace, in place, null by an empty list for spans of rows whose annotation is empty, and warn of several ones.
+
+    An empty annotation does not name the control of the spans, which other rows have.
+    """
+    counts, is_empty = columns[NUM_ANNOTATIONS], columns.pop(_IS_EMPTY)
+    for key, column in columns.items():
+        if any(value and as_spans(value) is not None for value in column):
+            pairs = zip(column, is_empty, strict=True)
+            columns[key] = [[] if empty and value is None else value for value, empty in pairs]
+    if several := sum(count > 1 for count in counts):
+        message = "%s: %d of %d rows have several annotations, of which the first is read (column %s has their number)"
+        extra = coded("data.several_annotations", count=several)
+        log.warning(message, source, several, len(counts), NUM_ANNOTATIONS, extra=extra)
 
 
 def _is_of_columns(value: dict[str, Any]) -> bool:
@@ -252,6 +268,8 @@ def _prodigy_row(row: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in row.items() if key not in ("tokens", "options", "accept")}
     if "accept" in row:
         kept["label"] = row["accept"]
+    if row.get("answer") == "accept" and not {"accept", "label"} & row.keys():
+        kept.setdefault("spans", [])  # the row was looked at
     if row.get("answer", "accept") != "accept":
         kept |= {key: None for key in ("label", "spans") if key in kept}
     return kept
@@ -268,7 +286,9 @@ def _label_studio_row(row: dict[str, Any]) -> dict[str, Any]:
             made.setdefault(name, []).append(span)
         elif kind := next((key for key in ("choices", "rating", "number") if key in value), None):
             made[name] = value[kind]
-    return {"id": row.get("id"), NUM_ANNOTATIONS: len(annotations), **row["data"], **made}
+    # These two are last, so that a field of the data cannot replace them.
+    is_empty = bool(annotations) and not annotations[0]["result"]
+    return {"id": row.get("id"), **row["data"], **made, NUM_ANNOTATIONS: len(annotations), _IS_EMPTY: is_empty}
 
 
 JSON_FORMATS: tuple[tuple[str, Callable[[dict[str, Any]], bool], Callable[[dict[str, Any]], dict[str, Any]]], ...] = (

@@ -419,3 +419,48 @@ def test_objects_with_items_and_tables():
 def test_errors_have_codes(source, code):
     with raises_code(code, source.partition("?")[0].removeprefix("code:")):
         read_table(source)
+
+
+SPAN = {"start": 0, "end": 3, "label": "PER"}
+
+
+def of_prodigy(**row: object) -> dict[str, object]:
+    return {"text": "Ana left", "_input_hash": 1, **row}
+
+
+def of_label_studio(*annotations: list[dict[str, Any]], **data: object) -> dict[str, object]:
+    results = [
+        {"result": [{"from_name": item.get("from_name", "spans"), "value": item} for item in values]}
+        for values in annotations
+    ]
+    return {"id": 1, "data": {"text": "Ana left", **data}, "annotations": results}
+
+
+LABELLED = SPAN | {"labels": ["PER"]}
+OTHER = {"from_name": "tone", "choices": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "spans"),
+    [
+        ([of_prodigy(answer="accept", spans=[SPAN]), of_prodigy(answer="accept")], [[SPAN], []]),
+        ([of_prodigy(answer="accept", spans=[SPAN]), of_prodigy(answer="ignore")], [[SPAN], None]),
+        ([of_prodigy(answer="accept", spans=[SPAN]), of_prodigy()], [[SPAN], None]),
+        ([of_label_studio([LABELLED]), of_label_studio([])], [[SPAN], []]),
+        ([of_label_studio([LABELLED]), of_label_studio()], [[SPAN], None]),
+        ([of_label_studio([{"choices": ["a"]}]), of_label_studio([])], [["a"], None]),
+        ([of_label_studio([LABELLED]), of_label_studio([OTHER])], [[SPAN], None]),  # of another control only
+        ([of_label_studio([LABELLED], num_annotations="two")], [[SPAN]]),
+        ([of_label_studio([LABELLED]), of_label_studio([], spans=[SPAN])], [[SPAN], [SPAN]]),  # a field of the data
+    ],
+)
+def test_a_row_that_was_annotated_without_a_span_has_none_and_others_are_unknown(tmp_path, rows, spans):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(rows))
+    assert read_table(str(path)).column("spans").to_pylist() == spans
+
+
+def test_choices_of_prodigy_have_no_spans(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([of_prodigy(answer="accept", accept=["a"]), of_prodigy(answer="accept", label="a")]))
+    assert "spans" not in read_table(str(path)).column_names
