@@ -17,9 +17,10 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_300, 14_500),
     "planning": (PLAN, (), 5_700, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_300, 4_300),
-    # Three commands are their public function; the others have options or processes of their own.
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 6_550, 5_600),
+    "config": (("config/*",), TRAINER, 5_450, 4_300),
+    # Three commands are their public function; the others have options or processes of their own; `config init` tries
+    # what it writes.
+    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 6_750, 5_600),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md).
     "models": (("models/*",), (), 5_100, 4_900),
     "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_350, 10_300),
@@ -31,8 +32,9 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 600, 450),
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
-    # Order, loader, workers and token store are 1,900 lines; dialects and formats of files 1,300.
-    "data": (("data/*", *TRAINER), (), 7_350, 5_800),
+    # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,400; settings of a Trainer,
+    # Accelerate and DeepSpeed 1,150; columns and labels that are guessed 550.
+    "data": (("data/*", *TRAINER), (), 7_800, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -48,7 +50,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 79_500
+MOST = 80_000
 """Lines of the whole source."""
 
 

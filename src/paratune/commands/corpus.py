@@ -26,14 +26,14 @@ def stats(path: Path, *, json: Json = False) -> None:
     """
     from paratune.corpus.contents import corpus_figures
     from paratune.reports.corpus import corpus_tables
-    from paratune.reports.terminal import Block, Screen
+    from paratune.reports.terminal import TextBlock, TextScreen
 
     work = work_folder(path)
     figures = corpus_figures(work)
     if json:
         print_json(figures)
         return
-    print_result(Screen([Block("line", table) for table in corpus_tables(figures)]))
+    print_result(TextScreen([TextBlock("line", table) for table in corpus_tables(figures)]))
 
 
 def sample(

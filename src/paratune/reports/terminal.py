@@ -56,7 +56,7 @@ Part = Text | Padding | Table
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Things of one kind on a screen, of which it shows as many as fit."""
 
     noun: str  # one of them
@@ -78,10 +78,10 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Screen:
+class TextScreen:
     """Blocks that `rich.console.Console.print` prints; texts of records literally, never as markup."""
 
-    blocks: Sequence[Block]
+    blocks: Sequence[TextBlock]
     num_lines: float = math.inf
     place: str = ""  # where the rest is
 
@@ -174,7 +174,7 @@ def _heading_width(heading: str, most: int) -> int:
     return next(flat, cell_len(heading))
 
 
-def terminal_runs(report: Report, num_lines: int = REPORT_LINES) -> Screen:
+def terminal_runs(report: Report, num_lines: int = REPORT_LINES) -> TextScreen:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
     runs, conclusions = report.runs, run_statements(report.verdicts)
     is_told = bool(conclusions) and any(one.differs.refused for one in report.verdicts)
@@ -186,21 +186,21 @@ def terminal_runs(report: Report, num_lines: int = REPORT_LINES) -> Screen:
         blocks = _one_run(runs[0])
     else:
         blocks = [
-            Block("conclusion", [*map(_line, conclusions)]),
-            Block("note", [Text(plain(note)) for note in report.verdict_notes], 1),
-            Block("conclusion", [Text(plain(report.sameness.sentence), style="yellow")] * is_different, 1),
+            TextBlock("conclusion", [*map(_line, conclusions)]),
+            TextBlock("note", [Text(plain(note)) for note in report.verdict_notes], 1),
+            TextBlock("conclusion", [Text(plain(report.sameness.sentence), style="yellow")] * is_different, 1),
             *_checks([one for one in trust if one.label != "Same experiment" or not (is_different or is_told)]),
             _main(report.systems, differing_settings(runs)),
         ]
     blocks += [
-        Block("run", make_table("targets", "", ["", *(row.label for row in until)], times), 2),
-        Block("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in report.warnings], 1),
+        TextBlock("run", make_table("targets", "", ["", *(row.label for row in until)], times), 2),
+        TextBlock("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in report.warnings], 1),
         *_beside(report.unfinished, len(runs), report.certificates),
     ]
-    return Screen(blocks, num_lines)
+    return TextScreen(blocks, num_lines)
 
 
-def _one_run(run: RunRecord) -> list[Block]:
+def _one_run(run: RunRecord) -> list[TextBlock]:
     """Return the scores of a run, each above that of a constant answer, and its times."""
     headline = headline_scores([run]) if not run.is_probe else []
     metrics = list(dict.fromkeys(metric for _, metric in headline))
@@ -220,10 +220,10 @@ def _one_run(run: RunRecord) -> list[Block]:
         f"peak memory {format_bytes(memory)}{' a rank' if (run.run.world_size or 1) > 1 else ''}"
     )
     scored = make_table("scores", "", [heading, *map(metric_name, metrics)], rows)
-    return [Block("score", scored), Block("time", [Text(times)])]
+    return [TextBlock("score", scored), TextBlock("time", [Text(times)])]
 
 
-def _main(systems: Systems, settings: Sequence[Difference] = (), chosen: Sequence[Collection[str]] = ()) -> Block:
+def _main(systems: Systems, settings: Sequence[Difference] = (), chosen: Sequence[Collection[str]] = ()) -> TextBlock:
     """Return the main table; in short without settings, or with the baseline, the fastest and the chosen of many.
 
     `chosen` are the names of the runs of each chosen candidate.
@@ -231,27 +231,29 @@ def _main(systems: Systems, settings: Sequence[Difference] = (), chosen: Sequenc
     table, members = main_table(systems, settings), systems.measured
     if len(members) <= MAX_BESIDE:
         lines = table.lines[len(settings) :] + table.lines[: len(settings)]
-        return Block("figure", replace(table, lines=lines), 2, [table])
+        return TextBlock("figure", replace(table, lines=lines), 2, [table])
     table = table.varying()
     fastest = dict.fromkeys(member for most in range(1, len(members) + 1) for member in systems.drawn(most)[0])
     first = [[one for one in fastest if any(item.cell.name in names for item in one.cell_runs)] for names in chosen]
     order = dict.fromkeys([*list(fastest)[:2], *(own[0] for own in first if own), *fastest])
     short = replace(table, lines=tuple(table.lines[members.index(member)] for member in order))
-    return Block("configuration", short, 2, [table])
+    return TextBlock("configuration", short, 2, [table])
 
 
-def _beside(lost: Sequence[Unfinished], num_finished: int, certificates: Sequence[Certificate] = ()) -> Iterator[Block]:
+def _beside(
+    lost: Sequence[Unfinished], num_finished: int, certificates: Sequence[Certificate] = ()
+) -> Iterator[TextBlock]:
     """Yield certificates, and the reasons why runs are not finished, each once."""
     notes = []
     for certificate in certificates:
         text = f"Certificate ({certificate.run_names(num_finished)}): {certificate.sentence} {certificate.path}"
         notes.append(Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow"))
-    yield Block("certificate", notes, 5)
+    yield TextBlock("certificate", notes, 5)
     pairs = grouped((run.reason, run.name) for run in lost).items()
     reasons = [Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow") for reason, names in pairs]
     title = f"Unfinished: {len(lost)} of {counted(num_finished + len(lost), 'run')}\n"
-    yield Block("reason", [Text(title, style="bold yellow").append(reason) for reason in reasons[:1]], 1)
-    yield Block("reason", reasons[1:], 5)
+    yield TextBlock("reason", [Text(title, style="bold yellow").append(reason) for reason in reasons[:1]], 1)
+    yield TextBlock("reason", reasons[1:], 5)
 
 
 def _line(statement: Statement) -> Text:
@@ -263,40 +265,40 @@ def _line(statement: Statement) -> Text:
     )
 
 
-def _checks(trust: Sequence[Statement]) -> Iterator[Block]:
+def _checks(trust: Sequence[Statement]) -> Iterator[TextBlock]:
     """Yield the checks of a comparison without a yes: problems in sentences where these fit, else by name."""
     for title, rank, is_good in (("! Problems", 3, False), ("? Cannot tell", 4, None)):
         found = [statement for statement in trust if statement.is_good is is_good]
         names = [Text(f"{title}: {', '.join(one.label for one in found).lower()}.")] if found else []
-        yield Block("check", names, rank, [*map(_line, found)] if is_good is False else ())
+        yield TextBlock("check", names, rank, [*map(_line, found)] if is_good is False else ())
 
 
-def terminal_sweep(report: SweepReport, num_lines: int = REPORT_LINES) -> Screen:
+def terminal_sweep(report: SweepReport, num_lines: int = REPORT_LINES) -> TextScreen:
     """Return the conclusions of a matrix, the chosen candidates and the configurations for a terminal."""
     # The conclusions have the one choice by validation, without its test scores.
     has_choices = len(report.groups) > 1 or (report.is_choice and report.groups[0].split_shown == "test")
     tables = {section.key: section.tables for section in report.sections}
     ranks = {"chosen": 1, "resources": 6}
     blocks = [
-        Block("conclusion", [*map(_line, some)], ranks.get(subject, 0))
+        TextBlock("conclusion", [*map(_line, some)], ranks.get(subject, 0))
         for subject, some in groupby(matrix_statements(report), lambda statement: statement.evidence)
     ]
     blocks += _checks(trust_statements(report))
     if has_choices:
-        blocks.append(Block("selection", replace(chosen_table(report), title="", notes=(), marked=()), 6))
+        blocks.append(TextBlock("selection", replace(chosen_table(report), title="", notes=(), marked=()), 6))
     candidates = [group.chosen for group in report.groups if group.chosen is not None]
     chosen = [{item.cell.name for item in candidate.cell_runs} for candidate in candidates]
     blocks += [_main(report, (), chosen)] if report.measured else []
-    blocks += [Block("line", table, 2) for table in tables.get("layout", ())]
+    blocks += [TextBlock("line", table, 2) for table in tables.get("layout", ())]
     for table in tables.get("targets", ()):  # the baseline, and those that reached the score first
         assert report.baseline is not None
         first, marks = report.baseline.label, tuple(note for note in table.notes if note.startswith("["))
         order = sorted(table.lines, key=lambda line: (line[0].text != first, line[1].value is None, line[1].value or 0))
-        blocks.append(Block("target time", replace(table, notes=marks, lines=tuple(order)).varying(), 2))
-    return Screen([*blocks, *_beside(report.unfinished, len(report.runs))], num_lines)
+        blocks.append(TextBlock("target time", replace(table, notes=marks, lines=tuple(order)).varying(), 2))
+    return TextScreen([*blocks, *_beside(report.unfinished, len(report.runs))], num_lines)
 
 
-def terminal_comparison(comparison: Comparison) -> Screen:
+def terminal_comparison(comparison: Comparison) -> TextScreen:
     """Return the verdicts of a comparison for a terminal: in sentences where these fit, else in numbers."""
     systems, mean = comparison.systems, ", on average over the other axes"
     effects = [
@@ -325,15 +327,15 @@ def terminal_comparison(comparison: Comparison) -> Screen:
     )  # fmt: skip
     notes = [*comparison.notes, *(f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items())]
     blocks = [
-        Block("conclusion", [*map(_line, leading)]),
-        Block("conclusion", [_line(one) for one in conclusions if one not in leading], 4),
-        Block("reason", [Text(plain(f"{listing(heads, 3)}: {why}")) for why, heads in refused.items()], 1),
-        Block("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in comparison.warnings], 1),
-        Block("verdict", _numbers(compared), 2, [*_sentences(compared)]),
+        TextBlock("conclusion", [*map(_line, leading)]),
+        TextBlock("conclusion", [_line(one) for one in conclusions if one not in leading], 4),
+        TextBlock("reason", [Text(plain(f"{listing(heads, 3)}: {why}")) for why, heads in refused.items()], 1),
+        TextBlock("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in comparison.warnings], 1),
+        TextBlock("verdict", _numbers(compared), 2, [*_sentences(compared)]),
         *_beside(comparison.unfinished, len(systems.runs), comparison.certificates),
-        Block("note", [Text(plain(note), style="dim") for note in notes], 3),
+        TextBlock("note", [Text(plain(note), style="dim") for note in notes], 3),
     ]
-    return Screen(blocks, _COMPARISON_LINES, "; all: --json, or paratune report --out FOLDER")
+    return TextScreen(blocks, _COMPARISON_LINES, "; all: --json, or paratune report --out FOLDER")
 
 
 def _sentences(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Iterator[Text | Padding]:
