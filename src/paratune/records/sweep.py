@@ -294,6 +294,10 @@ def read_sweep(folder: Path) -> SweepRecord:
             problem = f"{cell.name} has a value that is on no axis, or a name that is no name of a folder"
     if any(name not in labels.get(label, ()) for label, name in sweep.baseline.items()):
         problem = f"baseline {dict(sweep.baseline)} has a value that is on no axis"
+    if lost := [label for label in sweep.select_per if label not in labels]:
+        problem = f"select_per has {lost[0]}, which is no axis"
+    if len({cell.name for cell in sweep.cells}) < len(sweep.cells):
+        problem = "two runs have one name"
     if problem is not None:
         raise CheckpointError(f"{plain(path)} is damaged: {plain(problem)}; {remedy}", code="run.damaged", path=path)
     return sweep

@@ -199,6 +199,6 @@ def results_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return lines with the same columns as CSV, the units last in their names; unknown values are empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    for row in ([*lines[0]], *(line.values() for line in lines)):
+    for row in (*map(list, lines[:1]), *(line.values() for line in lines)):
         writer.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
     return file.getvalue()

@@ -490,6 +490,24 @@ def test_a_folder_without_a_matrix(tmp_path: Path):
         make_sweep(tmp_path, None)
 
 
+@pytest.mark.parametrize("damage", ["select_per", "cells", "baseline"])
+def test_a_matrix_whose_parts_do_not_fit_is_damaged(damage: str, tmp_path: Path):
+    make(tmp_path / "m", (RATE, SEED), ())
+    record = json.loads((tmp_path / "m" / "sweep.json").read_text())
+    values = {"select_per": ["nope"], "cells": record["cells"] + record["cells"][:1], "baseline": {"nope": "x"}}
+    (tmp_path / "m" / "sweep.json").write_text(json.dumps(record | {damage: values[damage]}))
+    with raises_code("run.damaged"):
+        make_sweep(tmp_path / "m", None)
+
+
+def test_a_matrix_without_runs_is_reported(tmp_path: Path):
+    folder = tmp_path / "m"
+    make(folder, (RATE, SEED), ())
+    write_sweep(folder, replace(read_sweep(folder), cells=()))
+    assert make_sweep(folder, tmp_path / "out").runs == []
+    assert (tmp_path / "out" / "table.csv").read_text() == ""
+
+
 def test_lines_of_chosen_runs_are_grouped_by_headings(tmp_path: Path):
     folder = tmp_path / "m"
     made = make(folder, (MODEL, TASK, RATE, SEED), ("model", "task"))
