@@ -145,6 +145,10 @@ def test_labels_that_look_like_one_or_like_none_are_a_warning(caplog: pytest.Log
     check_logged(caplog, "data.labels_alike", "'Good'", "'good '")
     check_logged(caplog, "data.label_na", "n/a")
     caplog.clear()
+    class_ids(["+", "-"], range(2), ClassificationTask(kind="classification", labels=["-", "+"]), "x")
+    tags = TokenClassificationTask(kind="token_classification", labels=["NA", "-"], scheme="none")
+    class_ids(["NA", "-"], range(2), tags, "x")
+    assert caplog.records == []
     merged = ClassificationTask(kind="classification", labels={label: label.strip().lower() for label in labels[:4]})
     class_ids(labels[:4], range(4), merged, "x")
     assert caplog.records == []

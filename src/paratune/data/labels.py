@@ -6,7 +6,7 @@ Imports no torch.
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,15 +155,18 @@ def class_ids(
         raise _unseen_error(unseen, ids_by_label, where)
     class_ids = np.fromiter((cache[key] for key in keys), dtype=np.int64, count=len(keys))
     names = class_names(task)
-    _warn_of_odd_labels({str(key): class_id for key, class_id in cache.items() if class_id is not None}, where)
+    # The minus is a class next to a plus, and all marks may be tags of words.
+    marks = {*_NO_LABEL} - ({"-"} if "+" in ids_by_label else set())
+    marks = set() if isinstance(task, TokenClassificationTask) else marks
+    _warn_of_odd_labels({str(key): number for key, number in cache.items() if number is not None}, marks, where)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
         listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
         log.info("%s: numbers are the class ids of GLUE, %s; set task.labels if the file differs", where, listed)
     return class_ids
 
 
-def _warn_of_odd_labels(ids: Mapping[str, int], where: str) -> None:
-    """Log a warning of labels that differ only in case and spaces, and of those that stand for no label."""
+def _warn_of_odd_labels(ids: Mapping[str, int], marks: Container[str], where: str) -> None:
+    """Log a warning of labels that differ only in case and spaces, and of `marks`, which stand for no label."""
     by_word: dict[str, list[str]] = {}
     for label in ids:
         by_word.setdefault(" ".join(label.casefold().split()), []).append(label)
@@ -173,7 +176,7 @@ def _warn_of_odd_labels(ids: Mapping[str, int], where: str) -> None:
             remedy = f"if they are one class, write task.labels as a mapping, in which {listed} have the same name"
             extra = coded("data.labels_alike", labels=labels)
             log.warning("%s: the classes %s differ only in case or spaces; %s", where, listed, remedy, extra=extra)
-        if word in _NO_LABEL:
+        if word in marks:
             remedy = "remove it from task.labels and leave these fields empty, with data.missing: drop"
             extra = coded("data.label_na", label=labels[0])
             log.warning(
