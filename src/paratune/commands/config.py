@@ -99,7 +99,8 @@ def init(
         print_json({"path": str(path), **about, "doubts": guess.doubts, "checked": checked})
         return
     rows = []
-    for key in sorted({*guess.reasons, *example}, key=lambda key: (key != "task.kind", key not in example)):
+    shown = [key for key in guess.values if key in guess.reasons or key in example]
+    for key in sorted(shown, key=lambda key: (key != "task.kind", key not in example)):
         name, *why = one_line(guess.values[key]), *([guess.reasons[key]] if key in guess.reasons else [])
         value = f": {shorten(example[key], 100)}" if key in example else ""
         rows.append((key.removeprefix("data.columns."), f"{name}{''.join(f' ({reason})' for reason in why)}{value}"))

@@ -22,6 +22,12 @@ def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return path
 
 
+def test_init_shows_the_guesses_in_the_order_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    init(tmp_path / "mine.yaml", train=str(_reviews(tmp_path)), model=ELSEWHERE)
+    lines = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
+    assert lines[:5] == ["task.kind", "text", "label", "evaluate.best", "data.split.validation"]
+
+
 def test_init_overwrites_no_file_and_needs_data(written: Path, tmp_path: Path):
     before = written.read_text()
     with raises_code("output.exists"):
