@@ -15,7 +15,8 @@ from paratune.base.text import listing
 from paratune.config.sections import named_columns
 from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, at_path, lists_of_texts, values_with_names
 from paratune.data.json_tables import as_spans
-from paratune.data.labels import as_number, is_missing
+from paratune.data.labels import as_number, is_missing, with_points
+from paratune.data.tables import separator_of
 from paratune.errors import DataError
 
 ANSWERS = ("answers", "answer")
@@ -24,7 +25,7 @@ _PAIRS = (
     *(("question", "passage"), ("claim", "evidence"), ("text", "text_pair"), ("anchor", "positive")),
 )
 _NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))  # parts of names that are otherwise the same, as text_a, text_b
-_LISTS_OF_CHOICES = ("choices", "options", "endings")  # usual names of columns, in lower case
+_LISTS_OF_CHOICES = ("choices", "choices.text", "options", "options.text", "endings")  # usual names, in lower case
 _NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
 _LETTERS = "abcdefgh"
 
@@ -94,11 +95,13 @@ def tagged_columns(data: GuessTable) -> tuple[str, str] | None:
         values = data.present(name)
         if values and all(isinstance(value, list) for value in values):
             lists[name] = values
+    # Lists of lists are boxes or vectors, lists of objects with the keys of spans are spans.
+    flat = [name for name, rows in lists.items() if all(isinstance(tag, str | int) for row in rows for tag in row)]
     for spans in [name for name, values in lists.items() if any(values) and named[1] in (None, name)]:
         if all(as_spans(value) is not None for value in lists[spans]) and (texts := text_lengths(data, {spans})):
             return str(named[0] or usual_or_longest(texts)[0]), spans
     words = [name for name in lists if lists_of_texts(data.table, name) is not None and named[0] in (None, name)]
-    for text, tags in product(words, lists):
+    for text, tags in product(words, flat):
         lengths = [[*map(len, lists[name])] for name in (text, tags)]
         if text != tags and named[1] in (None, tags) and lengths[0] == lengths[1] and max(lengths[0]) > 1:
             kinds = [len({value for row in lists[name] for value in row}) for name in (text, tags)]
@@ -145,7 +148,8 @@ def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) 
     values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
     usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
     few = [name for name, texts in values.items() if is_few(len(set(texts)), len(texts))]
-    numbers = [name for name, texts in values.items() if _has_fractions(texts)]
+    separator = separator_of(data.table)
+    numbers = [name for name, texts in values.items() if _has_fractions(with_points(texts, separator))]
     return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *numbers])}
 
 
@@ -154,7 +158,7 @@ def is_few(num_values: int, num_rows: int) -> bool:
     return 2 <= num_values <= max(2, num_rows // 10)
 
 
-def _has_fractions(texts: list[str]) -> bool:
+def _has_fractions(texts: Sequence[Any]) -> bool:
     """Return whether values are numbers, not all of them whole, as ids are."""
     numbers = [number for text in texts if (number := as_number(text)) is not None]
     return len(numbers) == len(texts) and not all(number.is_integer() for number in numbers)

@@ -126,6 +126,12 @@ def test_tags_of_words_and_spans_of_characters(columns: dict[str, list[Any]], ta
     )
 
 
+@pytest.mark.parametrize("other", [[[0, 0, 8, 8]] * 3, [{"id": "a"}] * 3])
+def test_lists_of_boxes_and_objects_are_no_tags(other: list[Any]):
+    guess = guessed({"tokens": WORDS, "other": [other] * 40, "tags": [["B-PER", "O", "O"]] * 40})
+    assert (guess.kind, guess.values["data.columns.label"]) == ("token_classification", "tags")
+
+
 @pytest.mark.parametrize(
     ("columns", "task", "expected"),
     [
@@ -207,6 +213,16 @@ def test_a_table_that_does_not_fit_is_refused(columns: dict[str, list[Any]], nam
     [
         ({"question": TEXTS, "a": TEXTS, "b": TEXTS, "c": TEXTS, "answer": repeated("A", "C")}, None, ["a", "b", "c"]),
         ({"question": TEXTS, "choices": [["x", "y"]] * 40, "answer": repeated(0, 1)}, None, "choices"),
+        # The layout of ARC and CommonsenseQA.
+        (
+            {
+                "question": TEXTS,
+                "choices": [{"text": ["x", "y"], "label": ["A", "B"]}] * 40,
+                "answer": repeated("A", "B"),
+            },
+            None,
+            "choices.text",
+        ),
         (
             {"question": TEXTS, "ending0": TEXTS, "ending1": TEXTS, "label": repeated(0, 1)},
             None,
