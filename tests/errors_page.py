@@ -23,7 +23,8 @@ EXIT_CODES = {
     **dict.fromkeys(("Problem", "add", "Fault", "refuse", "refuse_value", "_unusable"), errors.EXIT_CONFIG),
     **dict.fromkeys(("Unavailable", "TooLarge"), errors.EXIT_DATA),
     **dict.fromkeys(
-        ("line_error", "source_error", "table_error", "usable_rows", "_wrong_column", "_wrong_values"), errors.EXIT_DATA
+        ("lacks", "line_error", "source_error", "table_error", "usable_rows", "_wrong_column", "_wrong_values"),
+        errors.EXIT_DATA,
     ),
     **dict.fromkeys(("UnreadableError", "_refused"), errors.EXIT_CHECKPOINT),
 }
