@@ -19,7 +19,7 @@ from paratune.data.columns import Samples, TableReader, dropped_text, values_wit
 from paratune.data.guess import OptionGuess, guess_options
 from paratune.data.guess_columns import with_parts
 from paratune.data.load import load_samples
-from paratune.data.questions import drop_misplaced, select_questions
+from paratune.data.questions import drop_misplaced
 from paratune.data.read import read_table
 from paratune.errors import ConfigError, DataError, Fault, ParatuneError
 from paratune.models.locate import locate
@@ -128,15 +128,10 @@ def check(guess: OptionGuess, tables: Mapping[str, pa.Table], path: Path) -> str
 def _load_samples(config: Config, tables: Mapping[str, pa.Table]) -> dict[str, tuple[str, Samples]] | None:
     """Return all rows that can be used; None where parts of whole groups are empty."""
     data, task = config.data.model_copy(update={"missing": "drop"}), config.task
-
-    def questions(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
-        reader = TableReader(table, data.columns, "drop", source, group_by)
-        return select_questions(reader, too_long=lambda texts: [False] * len(texts))
-
     for source in data.predict.values():
         TableReader(tables["test"], data.columns, "drop", source, require_labels=False)
     try:
-        parts = load_samples(data, task, questions if task.kind == "qa" else None)
+        parts = load_samples(data, task)
     except DataError as error:
         if error.code == "data.split_empty" and data.split is not None and data.split.group_by is not None:
             return None

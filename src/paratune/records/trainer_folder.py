@@ -73,7 +73,7 @@ def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
     # A loss that is NaN is unknown. The scores of answers to questions are per cent.
     scores = {split: {metric: number_in(value) for metric, value in own.items()} for split, own in found.items()}
     is_qa = any("exact_match" in own for own in scores.values())
-    rates = [entry for entry in log if number_in(entry.get("learning_rate")) and "step" in entry]
+    rates = [entry for entry in log if number_in(entry.get("learning_rate")) is not None and "step" in entry]
     rows = {"train": "train_samples", "validation": "eval_samples", "test": "predict_samples"}
     weights = [file.stat().st_size if file.is_file() else None for file in folder.glob("*.safetensors")]
     run = {

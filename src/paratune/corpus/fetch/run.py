@@ -123,7 +123,8 @@ def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     totals = run_stage(stage, shards, workers=workers, display=display)
     _forget_finished(folder)
     (folder / WARNED_FILE).unlink(missing_ok=True)
-    fits = (row["digest_fits"] for table in stage_tables(folder) for row in read_rows(table, ["digest_fits"]))
+    kept = stage_tables(folder) if fetch.other_digest == "keep" else []  # else none is left to count
+    fits = (row["digest_fits"] for table in kept for row in read_rows(table, ["digest_fits"]))
     return {**totals, "other_digest": sum(fit is False for fit in fits)}
 
 
