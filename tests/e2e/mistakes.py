@@ -215,7 +215,7 @@ VALUES = [
 ]
 
 FILES = [
-    Mistake("no such configuration", "config.file_not_found", ("d.yaml", "c.yaml"), arguments=("train", "d.yaml")),
+    Mistake("no such configuration", "config.file_unreadable", ("d.yaml", "c.yaml"), arguments=("train", "d.yaml")),
     Mistake("tab in YAML", "config.syntax", ("line 2", "spaces"), written("c.yaml", "train:\n\tepochs: 1\n")),
     Mistake(
         "wrong indentation",

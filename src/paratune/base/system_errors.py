@@ -110,7 +110,7 @@ def _explained(error: BaseException) -> ParatuneError | None:
         remedy = "free memory, or raise the limit (ulimit -v, or that of the job)"
         return OutOfMemory(f"memory ran out ({reason}); {remedy}", code="memory.out", reason=reason)
     if number in _PATHS:
-        return ConfigError(f"{reason}; {_PATHS[number]}", code="output.not_writable", path=path)
+        return ConfigError(f"{reason}; {_PATHS[number]}", code="system.path", path=path)
     if number in _LIMITS:
         return ParatuneError(f"{reason}; {_LIMITS[number]}", code="system.limit", reason=reason)
     return ParatuneError(f"{reason}; {_FILES[number]}", code="system.file", path=path) if number in _FILES else None

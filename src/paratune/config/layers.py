@@ -292,14 +292,14 @@ def read_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         message = f"{path} does not exist{_nearest_file(path)}"
-        raise ConfigError(message, code="config.file_not_found", path=path) from None
+        raise ConfigError(message, code="config.file_unreadable", path=path) from None
     except IsADirectoryError:
         message = f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}"
     except UnicodeDecodeError as error:
         message = f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8"
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}"
-    raise ConfigError(message, code="config.file_not_found", path=path)
+    raise ConfigError(message, code="config.file_unreadable", path=path)
 
 
 def _nearest_file(path: Path) -> str:

@@ -330,7 +330,7 @@ def require_weight_files(source: str) -> None:
             "code when it is read; paratune reads none. If you trust it, save it as safetensors once: "
             f"{safetensors_line(files)}"
         )
-        raise ConfigError(message, code="model.files_missing", key="model", source=source, files=[*map(str, files)])
+        raise ConfigError(message, code="model.pickled", key="model", source=source, files=[*map(str, files)])
     advice = "save its weights as safetensors (those of TensorFlow or Flax with transformers 4), or set "
     require_files(source, WEIGHT_FILES, f"{advice}model.from_scratch: true for new weights")
 

@@ -32,7 +32,7 @@ def test_examples_of_the_help_are_of_a_classification(function):
 def test_a_command_in_another_process_raises_its_error(tmp_path):
     with pytest.raises(ConfigError) as caught:
         paratune.certify(tmp_path / "nowhere.yaml", ["ddp"])
-    assert caught.value.code == "config.file_not_found"
+    assert caught.value.code == "config.file_unreadable"
 
 
 def test_html_is_escaped():

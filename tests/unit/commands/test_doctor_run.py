@@ -45,5 +45,5 @@ def test_conflicting_options_are_refused():
 
 
 def test_a_missing_configuration_is_an_error(tmp_path):
-    with raises_code("config.file_not_found"):
+    with raises_code("config.file_unreadable"):
         doctor(tmp_path / "none.yaml", json=True)

@@ -190,10 +190,10 @@ def test_the_mappings_are_those_of_the_sections():
 @pytest.mark.parametrize(
     ("name", "refused"),
     [
-        ("goood.yaml", ("config.file_not_found", "goood.yaml")),
-        ("zzz.yaml", ("config.file_not_found",)),
-        ("no/good.yaml", ("config.file_not_found",)),
-        ("", ("config.file_not_found", "YAML")),
+        ("goood.yaml", ("config.file_unreadable", "goood.yaml")),
+        ("zzz.yaml", ("config.file_unreadable",)),
+        ("no/good.yaml", ("config.file_unreadable",)),
+        ("", ("config.file_unreadable", "YAML")),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_that_names_it(good, name, refused):
@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(good, name, refuse
 
 def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
     (tmp_path / "x.yaml").write_bytes(b"a: caf\xe9\n")
-    with raises_code("config.file_not_found", "8", "0xe9", "6"):
+    with raises_code("config.file_unreadable", "8", "0xe9", "6"):
         read_layers(tmp_path / "x.yaml", [])
     (tmp_path / "x.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert read_layers(tmp_path / "x.yaml", []).values == {"a": 1}

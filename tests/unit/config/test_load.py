@@ -172,7 +172,7 @@ def test_an_unreadable_file_is_the_only_reported_problem(tmp_path):
 
 
 def test_a_missing_file_names_the_nearest(good):
-    with raises_code("config.file_not_found", "god.yaml", "good.yaml"):
+    with raises_code("config.file_unreadable", "god.yaml", "good.yaml"):
         load_config(good.with_name("god.yaml"))
 
 

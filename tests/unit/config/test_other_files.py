@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_opened_is_reported_by_the_reader_of_configuration
 
     monkeypatch.setattr("io.open", refuse)
     refuse_other_file(path)
-    with raises_code("config.file_not_found", "Permission denied", path=path):
+    with raises_code("config.file_unreadable", "Permission denied", path=path):
         load_config(path)
 
 

@@ -145,7 +145,7 @@ def test_a_model_without_safetensors_is_an_error_and_nothing_is_unpickled(folder
     for file in (name, "optimizer.pt", "rng_state_0.pth"):
         (folder / file).write_bytes(pickle.dumps(Booby()))
     for refused in (lambda: loaded(folder), lambda: require_weights(ModelOptions(name=str(folder)))):
-        with raises_code("model.files_missing", source=str(folder), files=[str(folder / name)]):
+        with raises_code("model.pickled", source=str(folder), files=[str(folder / name)]):
             refused()
 
 

@@ -138,10 +138,10 @@ def test_notes_are_the_text_of_a_file_beside_the_matrix(matrix_file: Path, tmp_p
 @pytest.mark.parametrize(
     ("notes", "code"),
     [
-        ("none.md", "config.file_not_found"),
+        ("none.md", "config.file_unreadable"),
         ("../outside.md", "config.invalid_value"),
         ("3", "config.invalid_value"),
-        ("bytes.md", "config.file_not_found"),
+        ("bytes.md", "config.file_unreadable"),
     ],
 )
 def test_notes_that_cannot_be_used(notes: str, code: str, matrix_file: Path, tmp_path: Path):

@@ -113,5 +113,5 @@ def test_what_is_wrong_is_refused_with_its_line(
 def test_a_file_that_is_not_there(matrix_file: Path, published_file: Path):
     published_file.unlink()
 
-    with raises_code("config.file_not_found", "published.yaml", line=1):
+    with raises_code("config.file_unreadable", "published.yaml", line=1):
         read_matrix(matrix_file)

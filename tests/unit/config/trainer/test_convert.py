@@ -382,7 +382,7 @@ def test_invalid_combinations_of_settings_are_errors(tmp_path: Path):
         ("x.json", b"{}", ("trainer.settings",)),
         ("x.json", b"a: 1", ("trainer.settings", "JSON")),
         ("x.json", b'{"a": 1, "a": 2}', ("trainer.settings",)),
-        ("x.json", b"\xff\xfe", ("config.file_not_found", "8")),
+        ("x.json", b"\xff\xfe", ("config.file_unreadable", "8")),
         ("x.json", b"[" * 100_000, ("trainer.settings", "JSON")),
         ("training_args.bin", b"PK\x03\x04", ("trainer.settings",)),
         ("x.json", b"\x80\x02", ("trainer.settings",)),
