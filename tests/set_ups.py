@@ -33,7 +33,7 @@ from paratune.config.task_sections import (
     Task,
     TokenClassificationTask,
 )
-from paratune.doctor.checkup import judge, judge_setup
+from paratune.doctor.checkup import CHECKS, NODE_CHECKS, SETUP_CHECKS, judge
 from paratune.doctor.facts import Finding, MachineFacts, Probes, Start
 from paratune.errors import ConfigError
 from paratune.records.run_folder import folder_state
@@ -156,9 +156,10 @@ class SetUp:
         machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, 32)
         is_installed = lambda package: package not in self.missing  # noqa: E731
         probes = Probes(**{"run_state": folder_state(out), "is_installed": is_installed, **self.probes})
-        findings = judge(machine, is_elsewhere=self.site is not None)
+        checks = CHECKS if self.site is not None else CHECKS + NODE_CHECKS
+        findings = judge(checks if self.machine_checks else (), machine)
         setup = queued_run(path, loaded, problems, machine, num_processes=self.nproc, probes=probes, start=self.site)
-        return [*(findings if self.machine_checks else []), *judge_setup(setup)]
+        return findings + judge(SETUP_CHECKS if loaded is not None else SETUP_CHECKS[:1], setup)
 
     def alarms(self) -> list[Finding]:
         """Return the problems and the warnings."""

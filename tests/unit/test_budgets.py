@@ -25,7 +25,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "models": (("models/*",), (), 5_100, 4_900),
     "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_350, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_350, 3_300),
-    "doctor": (("doctor/*",), (), 1_450, 1_800),
+    "doctor": (("doctor/*",), (), 1_300, 1_800),
     "corpus": (("corpus/*",), (), 6_450, 6_500),
     # The toy cluster and four ways to start processes.
     "processes": (("cluster/*", "processes/*"), (), 3_250, 3_000),

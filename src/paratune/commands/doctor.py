@@ -37,7 +37,7 @@ def doctor(
     from paratune.config.layers import read_layers
     from paratune.config.load import allow_code, check_layer
     from paratune.config.sections import run_path
-    from paratune.doctor.checkup import describe_machine, judge, judge_setup, print_findings
+    from paratune.doctor.checkup import CHECKS, NODE_CHECKS, SETUP_CHECKS, describe_machine, judge, print_findings
     from paratune.doctor.machine import check_extras
 
     if config is None and (set_ or site or nproc is not None):
@@ -53,7 +53,7 @@ def doctor(
     with status, stdout_for_results():
         if config is None:
             machine = describe_machine(folder)
-            findings = [*judge(machine), *check_extras()]
+            findings = [*judge(CHECKS + NODE_CHECKS, machine), *check_extras()]
         else:
             loaded, problems = check_layer(read_layers(config, set_), config)
             machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
@@ -65,5 +65,6 @@ def doctor(
             if loaded is not None and run_code:
                 allow_code(loaded)
             setup = queued_run(config, loaded, problems, machine, num_processes=nproc, start=start)
-            findings = judge(machine, is_elsewhere=start is not None) + judge_setup(setup)
+            findings = judge(CHECKS if start is not None else CHECKS + NODE_CHECKS, machine)
+            findings += judge(SETUP_CHECKS if loaded is not None else SETUP_CHECKS[:1], setup)
     return print_findings(findings, machine, setup, as_json=json)

@@ -19,62 +19,41 @@ SetupCheck = Callable[[QueuedRun], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
     machine.check_packages,
     machine.check_torch,
-    machine.check_distributed,
     machine.check_disks,
 )
 """The checks of the machine that apply to every run."""
 NODE_CHECKS: tuple[Check, ...] = (
     machine.check_cores,
     machine.check_memory,
-    machine.check_shared_memory,
     machine.check_gpus,
 )
 """Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
+    options.check_options,
     options.check_run_folder,
-    options.check_needed_extras,
-    options.check_trackers,
+    options.check_services,
     options.check_steps,
     files.check_sources,
-    files.check_target,
-    files.check_missing,
     files.check_labels,
     files.check_parts,
     files.check_lengths,
-    files.check_amount,
     model_files.check_model,
-    model_files.check_vocabulary,
     model_files.check_half_precision,
     model_files.check_states_fit,
     options.check_feasible,
     start.check_devices,
-    start.check_site,
     start.check_visible,
     start.check_gpu_state,
     start.check_workers,
     start.check_room,
-    start.check_nodes_share,
-    start.check_driver,
-    start.check_kernels,
+    start.check_folders,
+    start.check_build,
 )
-"""The checks of a run with a valid configuration, in the order of their findings."""
+"""The checks of a run in the order of their findings; an invalid configuration has only the first."""
 
 
-def judge(facts: MachineFacts, *, is_elsewhere: bool = False) -> list[Finding]:
-    """Run the checks of the machine, and return their findings; a check that raises an exception gives a warning.
-
-    A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`.
-    """
-    return _run_checks(CHECKS if is_elsewhere else CHECKS + NODE_CHECKS, facts)
-
-
-def judge_setup(setup: QueuedRun) -> list[Finding]:
-    """Run all checks of a run, or only those of its options if the configuration is invalid."""
-    checks: tuple[SetupCheck, ...] = (options.check_options,)
-    return _run_checks(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)
-
-
-def _run_checks(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: Any) -> list[Finding]:
+def judge(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: MachineFacts | QueuedRun) -> list[Finding]:
+    """Run checks, and return their findings; a check that raises an exception gives a warning."""
     findings: list[Finding] = []
     for check in checks:
         try:
@@ -121,36 +100,27 @@ def print_findings(findings: list[Finding], facts: MachineFacts, setup: QueuedRu
     if grid.row_count:
         print_result(grid)
     if setup is not None and setup.loaded is not None:
-        notes.append(plain(_run_line(setup)))
+        model, num_processes, num_nodes = setup.model, setup.start.world_size, setup.start.num_nodes
+        rows = ", ".join(f"{split.name} {split.num_rows:,}" for split in setup.data.splits) if setup.data else ""
+        parts = [f"{rows} rows"] if rows else []
+        if model is not None and model.num_parameters is not None:
+            parts.append(f"{model.model_type or 'model'} with {model.num_parameters:,} parameters")
+        nodes = f" on {num_nodes} nodes" if num_nodes > 1 else ""
+        parts.append(f"{num_processes} process{'es' * (num_processes > 1)}{nodes}")
+        notes.append(plain(f"{setup.path}: {'; '.join(parts)}"))
     counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning")}
     counted = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts.items() if count]
-    conclusion = f"{', '.join(counted) or 'no problems'}: {plain(_machine_line(facts))}"
-    print_result(Text("\n".join([*notes, conclusion])), is_prose=True)
-    return exit_code
-
-
-def _machine_line(facts: MachineFacts) -> str:
     node = facts.node
     names = [gpu["name"] for gpu in node["gpus"] or []]
     gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "no GPU"
     memory = min(value for value in (node["ram_bytes"], node["ram_limit_bytes"]) if value is not None)
-    return (
-        f"torch {facts.versions['torch'] or 'n/a'}, {format_number(node['num_usable_cores'])} cores, "
-        f"{format_bytes(memory)} of memory, {'GPUs n/a' if node['gpus'] is None else gpus}"
+    conclusion = plain(
+        f"{', '.join(counted) or 'no problems'}: torch {facts.versions['torch'] or 'n/a'}, "
+        f"{format_number(node['num_usable_cores'])} cores, {format_bytes(memory)} of memory, "
+        f"{'GPUs n/a' if node['gpus'] is None else gpus}"
     )
-
-
-def _run_line(setup: QueuedRun) -> str:
-    """Return a line with the rows, the model and the processes of a run, as far as they are known."""
-    model, num_processes, num_nodes = setup.model, setup.start.world_size, setup.start.num_nodes
-    parts = [f"{split.name} {split.num_rows:,}" for split in setup.data.splits] if setup.data else []
-    parts = [f"{', '.join(parts)} rows"] if parts else []
-    if model is not None and model.num_parameters is not None:
-        parts.append(f"{model.model_type or 'model'} with {model.num_parameters:,} parameters")
-    parts.append(f"{num_processes} process{'es' * (num_processes > 1)}")
-    if num_nodes > 1:
-        parts[-1] += f" on {num_nodes} nodes"
-    return f"{setup.path}: {'; '.join(parts)}"
+    print_result(Text("\n".join([*notes, conclusion])), is_prose=True)
+    return exit_code
 
 
 def describe_machine(out_folder: Path) -> MachineFacts:

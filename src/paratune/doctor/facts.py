@@ -208,15 +208,13 @@ class QueuedRun:
         if self.loaded is not None and self.config.device == "cpu":
             return []
         if self.start.is_elsewhere:
-            return [_described(self.start.gpu_type)] * (self.start.gpus_per_node or 0)
+            # Known are the properties that all devices with the name of the site's GPUs have.
+            kind = self.start.gpu_type
+            alike = [device for device in DEVICES if kind and device.key.startswith(kind.lower())]
+            memory = min((device.memory_bytes for device in alike), default=None)
+            gpu = {"name": kind or "GPU", "memory_bytes": memory, "capability": None, "link": None}
+            return [gpu] * (self.start.gpus_per_node or 0)
         return list(self.machine.node["gpus"] or [])
-
-
-def _described(kind: str | None) -> Mapping[str, Any]:
-    """Return a GPU of the kind that a site names, with the properties that all devices of such a name have."""
-    alike = [device for device in DEVICES if kind and device.key.startswith(kind.lower())]
-    memory = min((device.memory_bytes for device in alike), default=None)
-    return {"name": kind or "GPU", "memory_bytes": memory, "capability": None, "link": None}
 
 
 def has_bf16(gpu: Mapping[str, Any]) -> bool | None:

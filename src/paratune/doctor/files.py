@@ -7,7 +7,7 @@ from paratune.base.text import listing
 from paratune.base.units import format_share
 from paratune.config.sections import data_sources
 from paratune.config.task_sections import cuts_windows
-from paratune.doctor.facts import DataFacts, Finding, Level, QueuedRun, SplitFacts
+from paratune.doctor.facts import DataFacts, Finding, Level, QueuedRun
 from paratune.doctor.options import batch_size, same_rows
 
 NOTE_SHARE, WARNING_SHARE = 0.05, 0.5
@@ -31,17 +31,11 @@ def check_sources(setup: QueuedRun) -> Iterator[Finding]:
             yield setup.finding("data_on_hub", "warning", fact, why, line, remedy, key=key)
         else:
             yield setup.finding("data_on_hub", "note", fact, "The run downloads it at its start.", key=key)
-
-
-def check_target(setup: QueuedRun) -> Iterator[Finding]:
     train = setup.data.split("train") if setup.data else None
     if train and train.label_counts_rows:
         fact = f"{train.source}: the target is the number of the row"
         why, remedy = "The column of data.columns.label is an index, not a target.", "name the column of the target"
         yield setup.finding("label_is_index", "problem", fact, why, remedy=remedy, key="data.columns.label")
-
-
-def check_missing(setup: QueuedRun) -> Iterator[Finding]:
     for split in setup.data.splits if setup.data else ():
         missing = {key: count for key, count in split.num_dropped.items() if key not in ALWAYS_DROPPED}
         if not missing or setup.config.data.missing == "drop":
@@ -66,15 +60,10 @@ def check_labels(setup: QueuedRun) -> Iterator[Finding]:
         by_lower = {name.lower(): name for name in named}
         line = f"task.labels: [{', '.join(by_lower[name.lower()] for name in known)}]"
         yield setup.finding("label_order", "problem", fact, why, line)
-    yield from _balance_findings(setup, train)
-
-
-def _balance_findings(setup: QueuedRun, train: SplitFacts | None) -> Iterator[Finding]:
     counts = sorted(((train.labels if train else None) or {}).items(), key=lambda item: -item[1])
-    if len(counts) < 2 or setup.config.task.kind != "classification" or setup.config.evaluate.best != "accuracy":
-        return
-    share = counts[0][1] / max(1, sum(count for _, count in counts))
-    if share > 1 - RARE:
+    is_by_accuracy = setup.config.task.kind == "classification" and setup.config.evaluate.best == "accuracy"
+    share = counts[0][1] / max(1, sum(count for _, count in counts)) if len(counts) > 1 else 0
+    if is_by_accuracy and share > 1 - RARE:
         fact = f"{format_share(share)} of the training rows have the label {counts[0][0]!r}"
         why = "A constant prediction has this accuracy; the best model by accuracy may be one that learned nothing."
         yield setup.finding("accuracy_of_rare", "warning", fact, why, "evaluate.best: f1_macro")
@@ -113,28 +102,22 @@ def _where(setup: QueuedRun, split: str) -> str:
 
 
 def check_lengths(setup: QueuedRun) -> Iterator[Finding]:
+    """Check the lengths of samples, and the samples of a step."""
     data = setup.data or DataFacts()
     train = data.split("train")
-    if train is None or train.share_truncated is None or train.share_truncated < NOTE_SHARE:
+    if train is None:
         return
-    share = format_share(train.share_truncated)
-    fact = f"{share} of the samples of train are longer than {data.max_length} tokens and are truncated"
-    limit = data.model_limit
-    can_more = limit is not None and data.max_length is not None and limit > data.max_length
-    length = min(limit or 0, -(-(train.p95_length or 0) // 8) * 8)  # kernels prefer multiples of 8
-    line = f"data.max_length: {length}" if can_more else ""
-    why = "The model does not see the end of these texts."
-    level: Level = "warning" if train.share_truncated > WARNING_SHARE and can_more else "note"
-    remedy = f"the model has at most {limit} tokens; data.truncation_side selects the end that is cut"
-    remedy = "" if can_more else remedy
-    yield setup.finding("truncated", level, fact, why, line, remedy, key="data.max_length")
-
-
-def check_amount(setup: QueuedRun) -> Iterator[Finding]:
-    train = setup.data.split("train") if setup.data else None
-    if train is None or cuts_windows(setup.config.task):
-        return
-    size = batch_size(setup)
+    if train.share_truncated is not None and train.share_truncated >= NOTE_SHARE:
+        share, limit = format_share(train.share_truncated), data.model_limit
+        fact = f"{share} of the samples of train are longer than {data.max_length} tokens and are truncated"
+        can_more = limit is not None and data.max_length is not None and limit > data.max_length
+        length = min(limit or 0, -(-(train.p95_length or 0) // 8) * 8)  # kernels prefer multiples of 8
+        line = f"data.max_length: {length}" if can_more else ""
+        why = "The model does not see the end of these texts."
+        level: Level = "warning" if train.share_truncated > WARNING_SHARE and can_more else "note"
+        remedy = f"the model has at most {limit} tokens; data.truncation_side selects the end that is cut"
+        yield setup.finding("truncated", level, fact, why, line, "" if can_more else remedy, key="data.max_length")
+    size = None if cuts_windows(setup.config.task) else batch_size(setup)
     if size is not None and size > train.num_rows:
         fact = f"a step has {size} samples, and there are {train.num_rows} training rows"
         why = "Each step uses all of them: an epoch is one step."

@@ -4,10 +4,10 @@ import operator as op
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from paratune import hardware
 from paratune.base.units import GIB, MIB, format_bytes, format_number, parse_count
@@ -28,34 +28,30 @@ LOW_FREE_BYTES = 5 * GIB
 
 
 def check_packages(machine: MachineFacts) -> Iterator[Finding]:
-    for name, wanted, extra in requirements():
-        version = None if extra is not None else _installed(name)
-        if extra is not None or (version is not None and meets(version, wanted)):
-            continue
-        found = f"{name} is not installed" if version is None else f"{name} {version} is installed; {wanted} is needed"
-        line = f"pip install '{name}{wanted}'"
-        yield Finding("packages", "problem", found, "paratune cannot run without it.", line=line)
+    for name, version, wanted, extra in unmet_requirements():
+        if extra is None:
+            found = f"{name} {version} is installed; {wanted} is needed" if version else f"{name} is not installed"
+            line = f"pip install '{name}{wanted}'"
+            yield Finding("packages", "problem", found, "paratune cannot run without it.", line=line)
 
 
 def check_extras() -> Iterator[Finding]:
-    missing = [
-        extra
-        for name, wanted, extra in requirements()
-        if extra not in (None, *OF_DEVELOPERS) and ((version := _installed(name)) is None or not meets(version, wanted))
-    ]
+    missing = dict.fromkeys(extra for *_, extra in unmet_requirements() if extra not in (None, *OF_DEVELOPERS))
     if missing:
-        yield Finding("extras", "note", f"missing extras: {', '.join(map(str, dict.fromkeys(missing)))}")
+        yield Finding("extras", "note", f"missing extras: {', '.join(map(str, missing))}")
 
 
-def requirements(package: str = "paratune") -> list[tuple[str, str, str | None]]:
-    """Return (name, version range, extra or None) of each requirement in the package's own metadata."""
-    result = []
-    for text in metadata.requires(package) or []:
+def unmet_requirements() -> Iterator[tuple[str, str | None, str, str | None]]:
+    """Yield (name, installed version or None, version range, extra or None) of what the package's metadata requires."""
+    for text in metadata.requires("paratune") or []:
         match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?", text)
         extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", text)
         if match:
-            result.append((match[1], match[2].strip(), extra[1] if extra else None))
-    return result
+            name, wanted, version = match[1], match[2].strip(), None
+            with suppress(metadata.PackageNotFoundError):
+                version = metadata.version(name)
+            if version is None or not meets(version, wanted):
+                yield name, version, wanted, extra[1] if extra else None
 
 
 def meets(version: str, wanted: str) -> bool:
@@ -71,13 +67,6 @@ def _numbers(version: str) -> list[int]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return numbers
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def check_cores(machine: MachineFacts) -> Iterator[Finding]:
@@ -102,9 +91,6 @@ def check_memory(machine: MachineFacts) -> Iterator[Finding]:
         why = "A process that trains a small model uses about 1 GiB; the system kills processes that use too much."
         fact, remedy = f"{format_bytes(available)} of memory are free", "run fewer processes, or close other programs"
         yield Finding("memory", "warning", fact, why, remedy)
-
-
-def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
     folder = Path("/dev/shm")
     total = hardware.describe_storage(folder)["total_bytes"] if folder.is_dir() else None
     if total is not None and total < LOW_SHM_BYTES:
@@ -113,12 +99,6 @@ def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
         yield Finding(
             "shared_memory", "warning", f"/dev/shm has {format_bytes(total)}", why, remedy, line="--shm-size=1g"
         )
-
-
-def check_torch(machine: MachineFacts) -> Iterator[Finding]:
-    if machine.node["gpus"] is None:
-        fact, why = "torch cannot be imported", "A library of torch is missing or incompatible."
-        yield Finding("torch_import", "problem", fact, why, "prints the error", line="python -c 'import torch'")
 
 
 def check_gpus(machine: MachineFacts) -> Iterator[Finding]:
@@ -139,9 +119,11 @@ def check_gpus(machine: MachineFacts) -> Iterator[Finding]:
         yield Finding("gpu", "problem", fact, why, remedy)
 
 
-def check_distributed(machine: MachineFacts) -> Iterator[Finding]:
+def check_torch(machine: MachineFacts) -> Iterator[Finding]:
     gpus = machine.node["gpus"]
     if gpus is None:
+        fact, why = "torch cannot be imported", "A library of torch is missing or incompatible."
+        yield Finding("torch_import", "problem", fact, why, "prints the error", line="python -c 'import torch'")
         return
     import torch.distributed as dist
 
@@ -153,34 +135,28 @@ def check_distributed(machine: MachineFacts) -> Iterator[Finding]:
 
 
 def check_disks(machine: MachineFacts) -> Iterator[Finding]:
-    for code, folder in (("run_disk", machine.out_folder), ("cache_disk", machine.cache_folder)):
-        yield from judge_disk(code, folder, hardware.describe_storage(folder), write_problem(folder))
-
-
-def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], problem: str | None) -> Iterator[Finding]:
-    """Yield the finding for a folder; only run_disk needs space for checkpoints, cache_disk does not.
-
-    From the results of `hardware.describe_storage` and `write_problem`.
-    """
-    title, line = "cache", "export PARATUNE_CACHE=FOLDER"
-    if code == "run_disk":
-        title, line = "run folder", "run.folder: FOLDER"
+    """Check the folder of runs and the cache, which needs no space for checkpoints."""
     remedy = "a writable folder with more space"
-    if problem is not None:
-        fact = f"{title} {folder} cannot be written: {problem}"
-        yield Finding(code, "problem", fact, "Every run needs it.", remedy, line=line)
-        return
-    level: Level = "warning"
-    free, why = storage["free_bytes"], ""
-    if free is not None and free < MIN_FREE_BYTES:
-        level, why = "problem", "Not even the checkpoints of the smallest model fit."
-    elif free is not None and free < LOW_FREE_BYTES and code == "run_disk":
-        why = "Three checkpoints of a BERT-base (1.3 GB each) and the model need 4.4 GB."
-    elif storage["kind"] == "memory":
-        why = "Its files use memory, and are lost at the next start."
-    if why:
-        kind = storage["kind"] or storage["filesystem"] or "storage of unknown kind"
-        yield Finding(code, level, f"{title} {folder}: {format_bytes(free)} free on {kind}", why, remedy, line=line)
+    for code, title, folder, line in (
+        ("run_disk", "run folder", machine.out_folder, "run.folder: FOLDER"),
+        ("cache_disk", "cache", machine.cache_folder, "export PARATUNE_CACHE=FOLDER"),
+    ):
+        storage, why = hardware.describe_storage(folder), ""
+        level: Level = "warning"
+        if (problem := write_problem(folder)) is not None:
+            fact = f"{title} {folder} cannot be written: {problem}"
+            yield Finding(code, "problem", fact, "Every run needs it.", remedy, line=line)
+            continue
+        free = storage["free_bytes"]
+        if free is not None and free < MIN_FREE_BYTES:
+            level, why = "problem", "Not even the checkpoints of the smallest model fit."
+        elif free is not None and free < LOW_FREE_BYTES and code == "run_disk":
+            why = "Three checkpoints of a BERT-base (1.3 GB each) and the model need 4.4 GB."
+        elif storage["kind"] == "memory":
+            why = "Its files use memory, and are lost at the next start."
+        if why:
+            kind = storage["kind"] or storage["filesystem"] or "storage of unknown kind"
+            yield Finding(code, level, f"{title} {folder}: {format_bytes(free)} free on {kind}", why, remedy, line=line)
 
 
 def write_problem(folder: Path) -> str | None:

@@ -5,16 +5,12 @@ from collections.abc import Iterator
 from paratune.base.units import format_bytes
 from paratune.config.check_train import FREEZE_KEYS, NOT_GIVEN, given
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
-from paratune.config.sections import Config
 from paratune.doctor.facts import Finding, QueuedRun, has_bf16
 from paratune.doctor.options import FP16_HOSTILE
 
 
 def check_model(setup: QueuedRun) -> Iterator[Finding]:
     yield from setup.model.findings if setup.model else ()
-
-
-def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
     model = None if setup.config.model.resize_vocabulary else setup.model
     if model is None or model.num_tokens is None or model.vocab_size is None or model.num_tokens <= model.vocab_size:
         return
@@ -47,16 +43,13 @@ def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
         yield setup.finding("bf16_device", "warning", fact, why, "precision: fp32")
 
 
-def _trains_a_part(config: Config) -> bool:
-    """Return whether some weights have no gradients and states."""
-    values = [given(config, key) for key in (*FREEZE_KEYS, "model.adapter")]
-    return any(value is not NOT_GIVEN and value for value in values)
-
-
 def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
     count, traits = setup.model.num_parameters if setup.model else None, setup.traits
     sizes = [gpu["memory_bytes"] for gpu in setup.gpus if gpu["memory_bytes"]]
-    if count is None or traits is None or not sizes or traits.states_on == "cpu" or _trains_a_part(setup.config):
+    # With these options some weights have no gradients and states.
+    partial = [given(setup.config, key) for key in (*FREEZE_KEYS, "model.adapter")]
+    trains_all = not any(value is not NOT_GIVEN and value for value in partial)
+    if count is None or traits is None or not sizes or traits.states_on == "cpu" or not trains_all:
         return
     ranks, numbers = setup.start.world_size, adam_bytes(8 if setup.config.precision == "fp64" else 4)
     num_shards = shard_count(traits, ranks, setup.start.processes_per_node)

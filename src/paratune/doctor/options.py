@@ -74,15 +74,15 @@ def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding("checkpoint_damaged", "warning", fact, why, where=str(folder), line=line)
 
 
-def check_needed_extras(setup: QueuedRun) -> Iterator[Finding]:
-    """Check the package for data sets of the hub; `feasible` checks those of strategies and trackers."""
+def check_services(setup: QueuedRun) -> Iterator[Finding]:
+    """Check the package for data sets of the hub, and whether the servers of trackers can be reached.
+
+    `check_feasible` checks the packages of strategies and trackers.
+    """
     on_hub = [key for key, source in data_sources(setup.config.data) if source.startswith("hub:")]
     if on_hub and not setup.probes.is_installed("datasets"):
         fact, why = "extra hub is not installed", "The run ends before its first step."
         yield setup.finding("extra_missing", "problem", fact, why, "pip install 'paratune[hub]'", key=on_hub[0])
-
-
-def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
     wandb, mlflow = setup.config.trackers.wandb, setup.config.trackers.mlflow
     if not setup.start.no_network:
         return
@@ -96,7 +96,11 @@ def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
 
 def check_steps(setup: QueuedRun) -> Iterator[Finding]:
     """Check for warm-up, evaluations and checkpoints after the last step."""
-    steps, config = total_steps(setup), setup.config
+    config, train, size = setup.config, setup.data.split("train") if setup.data else None, batch_size(setup)
+    steps, epochs = config.train.max_steps, config.train.epochs
+    # Some tasks train on windows: their number is not that of the rows.
+    if steps is None and train and size is not None and epochs is not None and not cuts_windows(config.task):
+        steps = max(1, round(epochs * -(-train.num_rows // size)))
     for key, value in (
         ("train.warmup_steps", config.train.warmup_steps),
         ("evaluate.steps", config.evaluate.steps),
@@ -105,17 +109,6 @@ def check_steps(setup: QueuedRun) -> Iterator[Finding]:
         if steps is not None and value is not None and value > steps:
             fact, why = f"{key} is {value}, and the run has {steps} steps", f"{_NEVER[key]}; training ends at once."
             yield setup.finding("never_due", "problem", fact, why, f"{key}: {max(1, steps // 5)}")
-
-
-def total_steps(setup: QueuedRun) -> int | None:
-    """Return the optimizer steps of the run; None if the number of rows or the batch size is unknown."""
-    options = setup.config.train
-    if options.max_steps is not None:
-        return options.max_steps
-    train, size = setup.data.split("train") if setup.data else None, batch_size(setup)
-    if train is None or size is None or options.epochs is None or cuts_windows(setup.config.task):
-        return None  # these tasks train on windows
-    return max(1, round(options.epochs * -(-train.num_rows // size)))
 
 
 def batch_size(setup: QueuedRun) -> int | None:
@@ -197,32 +190,29 @@ def _line(setup: QueuedRun, reason: Problem) -> str:
 def reasons(setup: QueuedRun) -> tuple[Problem, ...]:
     """Return the known reasons why the run cannot start."""
     config, train = setup.config, setup.data.split("train") if setup.data else None
-    has_rows = train is not None and not cuts_windows(config.task)
-    return reasons_against(
-        config,
-        setup.traits,
-        _target(setup),
-        Ranks(setup.start.world_size, setup.start.num_nodes),
-        num_blocks=setup.model.num_layers if setup.model else None,
-        num_samples=train.num_rows if train is not None and has_rows else None,
-        is_installed=setup.probes.is_installed,
-    )
-
-
-def _target(setup: QueuedRun) -> Target | None:
     gpus, start, environ = setup.gpus, setup.start, setup.machine.environ
+    has_rows = train is not None and not cuts_windows(config.task)
+    target: Target | None = Target(is_cpu=True, description="the run computes on the CPU")
     if gpus:
         old = [gpu["name"] for gpu in gpus if has_bf16(gpu) is False]
-        return Target(
+        target = Target(
             is_cpu=False,
             description=f"{', '.join(dict.fromkeys(old))} is older" if old else "there are GPUs",
             missing_precisions=frozenset(("bf16", "tf32")) if old else frozenset(),
             num_devices=len(gpus) if start.gpus_per_node is None else start.gpus_per_node,
             is_tf32_disabled=not start.is_elsewhere and environ.get("NVIDIA_TF32_OVERRIDE") == "0",
         )
-    if setup.config.device != "cpu" and start.gpus_per_node:
-        return None  # the GPUs of the job are unknown
-    return Target(is_cpu=True, description="the run computes on the CPU")
+    elif config.device != "cpu" and start.gpus_per_node:
+        target = None  # the GPUs of the job are unknown
+    return reasons_against(
+        config,
+        setup.traits,
+        target,
+        Ranks(start.world_size, start.num_nodes),
+        num_blocks=setup.model.num_layers if setup.model else None,
+        num_samples=train.num_rows if train is not None and has_rows else None,
+        is_installed=setup.probes.is_installed,
+    )
 
 
 def tasks_line(setup: QueuedRun, num_gpus: int) -> str:

@@ -21,22 +21,28 @@ def gather(machine: MachineFacts, damaged_checkpoint: str | None = None) -> Prob
 
         archs = tuple(torch.cuda.get_arch_list()) if machine.node["gpus"] else ()
         facts = {"torch_cuda": torch.version.cuda, "torch_archs": archs}
-    used = _from_nvidia_smi("--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
-    # A separate query: drivers of series 470 reject queries with compute_cap (candle#733).
-    capabilities = parse_capabilities(_from_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader"))
+    heading, used, capabilities = (
+        hardware.command_output("nvidia-smi", *options) or ""
+        for options in (
+            (),
+            ("--query-gpu=index,memory.used", "--format=csv,noheader,nounits"),
+            # A separate query: drivers of series 470 reject queries with compute_cap (candle#733).
+            ("--query-gpu=compute_cap", "--format=csv,noheader"),
+        )
+    )
+    # The label is "CUDA Version" up to drivers of series 600, and "CUDA UMD Version" from 610.
+    driver_cuda = re.search(r"CUDA(?: UMD)? Version\s*:\s*(\d+\.\d+)", heading)
+    rows = re.finditer(r"(?m)^\s*(\d+), *(\d+)\s*$", used)
+    # nvidia-smi numbers all GPUs of the machine, torch only those in CUDA_VISIBLE_DEVICES.
+    is_limited = bool(machine.environ.get("CUDA_VISIBLE_DEVICES"))
     return Probes(
         **facts,
-        driver_cuda=parse_driver_cuda(_from_nvidia_smi()),
-        capabilities=capabilities,
-        # nvidia-smi numbers all GPUs of the machine, torch only those in CUDA_VISIBLE_DEVICES.
-        gpu_processes={} if machine.environ.get("CUDA_VISIBLE_DEVICES") else parse_gpu_rows(used),
+        driver_cuda=driver_cuda[1] if driver_cuda else None,
+        capabilities=tuple(line.strip() for line in capabilities.splitlines() if re.fullmatch(r"\s*\d+\.\d\s*", line)),
+        gpu_processes={} if is_limited else {int(row[1]): int(row[2]) * MIB for row in rows},
         run_state=folder_state(machine.out_folder),
         damaged_checkpoint=damaged_checkpoint,
     )
-
-
-def _from_nvidia_smi(*options: str) -> str:
-    return hardware.command_output("nvidia-smi", *options) or ""
 
 
 def start_of(config: Config | None, environ: Mapping[str, str], num_processes: int | None) -> Start:
@@ -49,7 +55,11 @@ def start_of(config: Config | None, environ: Mapping[str, str], num_processes: i
     nodes = parse_count(environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES"))
     if "SLURM_JOB_ID" in environ and nodes:
         gpus = parse_count(environ.get("SLURM_GPUS_ON_NODE"))
-        tasks = _tasks_per_node(environ, nodes)
+        tasks = parse_count(environ.get("SLURM_NTASKS_PER_NODE"))
+        if tasks is None and (match := re.match(r"(\d+)", environ.get("SLURM_TASKS_PER_NODE", ""))):  # such as 4(x2)
+            tasks = parse_count(match[1]) or 1
+        if tasks is None:
+            tasks = max(1, (parse_count(environ.get("SLURM_NTASKS")) or nodes) // nodes)
         # One task on a node is probably torchrun, which starts a process for each GPU.
         processes = (gpus or 1) if tasks == 1 else tasks
         return Start(nodes, processes, gpus, source="SLURM_NTASKS_PER_NODE")
@@ -58,30 +68,3 @@ def start_of(config: Config | None, environ: Mapping[str, str], num_processes: i
         traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
         minimum = max(traits.min_world_size, traits.world_size_multiple) if traits is not None else 1
     return Start(1, minimum, source="strategy.kind" if minimum > 1 else "--nproc")
-
-
-def _tasks_per_node(environ: Mapping[str, str], nodes: int) -> int:
-    if (tasks := parse_count(environ.get("SLURM_NTASKS_PER_NODE"))) is not None:
-        return tasks
-    if match := re.match(r"(\d+)", environ.get("SLURM_TASKS_PER_NODE", "")):  # such as 4(x2)
-        return parse_count(match[1]) or 1
-    return max(1, (parse_count(environ.get("SLURM_NTASKS")) or nodes) // nodes)
-
-
-def parse_driver_cuda(heading: str) -> str | None:
-    """Return the newest CUDA version of a driver from the output of `nvidia-smi`; None for N/A.
-
-    Its label is "CUDA Version" up to drivers of series 600, and "CUDA UMD Version" from 610.
-    """
-    match = re.search(r"CUDA(?: UMD)? Version\s*:\s*(\d+\.\d+)", heading)
-    return match[1] if match else None
-
-
-def parse_gpu_rows(text: str) -> dict[int, int]:
-    """Return the bytes in use on each GPU, from rows of `index, memory.used` (MiB)."""
-    return {int(match[1]): int(match[2]) * MIB for match in re.finditer(r"(?m)^\s*(\d+), *(\d+)\s*$", text)}
-
-
-def parse_capabilities(text: str) -> tuple[str, ...]:
-    """Return the known compute capabilities of GPUs, from rows of `compute_cap`."""
-    return tuple(line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\d+\.\d\s*", line))

@@ -29,13 +29,6 @@ def check_devices(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding("gpus_idle", "note", fact, why, remedy, start.source, tasks_line(setup, num_gpus))
 
 
-def check_site(setup: QueuedRun) -> Iterator[Finding]:
-    why = "The job waits in the queue and fails at its start."
-    for option, folder, line in setup.start.missing_folders:
-        fact, remedy = f"{folder} does not exist on this machine", "" if line else "create or rename it"
-        yield Finding("site_folder", "problem", fact, why, remedy, f"{setup.start.source}: {option}", line)
-
-
 def check_visible(setup: QueuedRun) -> Iterator[Finding]:
     visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES", "")
     count = setup.start.processes_per_node
@@ -134,17 +127,20 @@ def check_room(setup: QueuedRun) -> Iterator[Finding]:
     yield setup.finding("checkpoint_room", "problem", fact, why, line, remedy, key="run.folder")
 
 
-def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
-    """Check whether all nodes can read the run folder."""
+def check_folders(setup: QueuedRun) -> Iterator[Finding]:
+    """Check whether the folders of the site exist, and whether all nodes can read the run folder."""
+    why = "The job waits in the queue and fails at its start."
+    for option, folder, line in setup.start.missing_folders:
+        fact, remedy = f"{folder} does not exist on this machine", "" if line else "create or rename it"
+        yield Finding("site_folder", "problem", fact, why, remedy, f"{setup.start.source}: {option}", line)
     storage = setup.machine.node["storage"]
     is_local = storage.get("kind") in ("memory", "nvme", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS
-    if not is_local or (setup.start.num_nodes < 2 and not setup.start.is_elsewhere):
-        return
-    fact = f"the run folder {setup.machine.out_folder} is on a disk of this node ({storage['filesystem']})"
-    why = "Other nodes cannot read it: after a requeue, the first node may be another one, without the checkpoints."
-    # On the file server itself, shared disks look local.
-    level: Level = "warning" if setup.start.is_elsewhere else "problem"
-    yield setup.finding("run_folder_local", level, fact, why, "run.folder: FOLDER_THAT_ALL_NODES_SHARE")
+    if is_local and (setup.start.num_nodes > 1 or setup.start.is_elsewhere):
+        fact = f"the run folder {setup.machine.out_folder} is on a disk of this node ({storage['filesystem']})"
+        why = "Other nodes cannot read it: after a requeue, the first node may be another one, without the checkpoints."
+        # On the file server itself, shared disks look local.
+        level: Level = "warning" if setup.start.is_elsewhere else "problem"
+        yield setup.finding("run_folder_local", level, fact, why, "run.folder: FOLDER_THAT_ALL_NODES_SHARE")
 
 
 BUILDS = {
@@ -156,14 +152,8 @@ BUILDS = {
 torch. A driver for the major version of CUDA in the name, or for a later one, runs the build. The first two exist for
 torch 2.11 to 2.14, cu128 only for 2.11 of these (CUDA support matrix in PyTorch's RELEASE.md; pytorch#175253 for 2.11,
 pytorch#182849 for 2.12)."""
-OLD_BUILD = "cu128"
+OLD_BUILD, OLD_TORCH = "cu128", "'torch==2.11.*'"
 NEWEST_CUDA = 13
-
-
-def install_line(build: str) -> str:
-    """Return the command that replaces another build of the same version."""
-    torch = "'torch==2.11.*'" if build == OLD_BUILD else "torch"
-    return f"pip install --force-reinstall {torch} --index-url https://download.pytorch.org/whl/{build}"
 
 
 def has_kernels(archs: Collection[str], number: int) -> bool:
@@ -189,63 +179,59 @@ def build_for(cuda: int, numbers: Sequence[int]) -> str | None:
     return best if best is not None and (served[best] or not numbers) else None
 
 
-def check_driver(setup: QueuedRun) -> Iterator[Finding]:
-    probes, driver = setup.probes, setup.machine.node["gpu_driver"]
+def check_build(setup: QueuedRun) -> Iterator[Finding]:
+    """Check whether the build of torch fits the driver and the GPUs."""
+    probes, driver, archs = setup.probes, setup.machine.node["gpu_driver"], setup.probes.torch_archs
     built, known = _major(probes.torch_cuda), _major(probes.driver_cuda)
     if setup.start.is_elsewhere:
         return
+    exists, remedy, line = _repair(setup)
     # From CUDA 11 on a driver runs all of its own major version (CUDA Compatibility, minor version compatibility).
     if built and known and known < built:
         fact = f"torch is built with CUDA {probes.torch_cuda}, and the driver supports CUDA {probes.driver_cuda}"
         why = "torch finds no GPU (`The NVIDIA driver on your system is too old`)."
-        remedy, _, line = _repair(setup)
-        remedy = remedy or "or a newer driver"
-        yield Finding("driver_old", "problem", fact, why, remedy, f"driver {driver or 'n/a'}", line)
+        where = f"driver {driver or 'n/a'}"
+        yield Finding("driver_old", "problem", fact, why, remedy or "or a newer driver", where, line)
     elif probes.torch_cuda is None and driver is not None and setup.config.device != "cpu":
         fact = "torch is a build for CPUs, and there is an NVIDIA driver"
         why = "The run uses the CPU, and the GPUs are idle."
-        level: Level = "note" if build_for(NEWEST_CUDA, _archs(setup)) is None else "problem"
-        yield Finding("torch_build", level, fact, why, *_repair(setup))
+        yield Finding("torch_build", "problem" if exists else "note", fact, why, remedy, "torch", line)
+    # A build for ROCm has names such as gfx90a, which are no compute capabilities.
+    if any(arch.startswith("sm_") for arch in archs):
+        for gpu in setup.gpus:
+            if not has_kernels(archs, number := int(gpu["capability"].replace(".", ""))):
+                fact = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
+                why = "The first operation ends with `no kernel image is available for execution on the device`."
+                yield Finding("gpu_kernels", "problem", fact, why, remedy, "torch", line)
+                return
 
 
-def _repair(setup: QueuedRun) -> tuple[str, str, str]:
-    """Return remedy, place and line of a finding: another build of torch, or first a newer driver or other GPUs."""
-    numbers, driver = _archs(setup), setup.probes.driver_cuda
+def _repair(setup: QueuedRun) -> tuple[bool, str, str]:
+    """Return another build of torch, or first a newer driver or other GPUs.
+
+    Returns:
+        Whether a build has kernels for some of the GPUs; the remedy; and the line that repairs the installation.
+    """
+    # The GPUs of torch, or if it finds none, those of the driver; 86 is compute capability 8.6.
+    known = [gpu["capability"] for gpu in setup.gpus if gpu["capability"] is not None]
+    numbers = [int(capability.replace(".", "")) for capability in known or setup.probes.capabilities]
+    driver = setup.probes.driver_cuda
     current, best = build_for(_major(driver) or NEWEST_CUDA, numbers), build_for(NEWEST_CUDA, numbers)
     kinds = ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
     if best is None:
-        return f"another GPU: no build of torch has kernels for {kinds}", "torch", ""
+        return False, f"another GPU: no build of torch has kernels for {kinds}", ""
     if not all(has_kernels(BUILDS[best], number) for number in numbers):
-        return f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", "torch", ""
-    later = f"a newer driver, because this one supports CUDA {driver}, and then {install_line(best)}"
+        return True, f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", ""
+    # These replace another build of the same version.
+    lines = {
+        build: f"pip install --force-reinstall {'torch' if build != OLD_BUILD else OLD_TORCH} "
+        f"--index-url https://download.pytorch.org/whl/{build}"
+        for build in BUILDS
+    }
+    later = f"a newer driver, because this one supports CUDA {driver}, and then {lines[best]}"
     if current is None:
-        return later, "torch", ""
-    return f"or {later}" if current == OLD_BUILD else "", "torch", install_line(current)
-
-
-def _archs(setup: QueuedRun) -> list[int]:
-    """Return the architectures of the GPUs of torch, or if it finds none, those of the driver."""
-    known = [gpu["capability"] for gpu in setup.gpus if gpu["capability"] is not None]
-    return [_arch(capability) for capability in known or setup.probes.capabilities]
-
-
-def check_kernels(setup: QueuedRun) -> Iterator[Finding]:
-    archs = setup.probes.torch_archs
-    # A build for ROCm has names such as gfx90a, which are no compute capabilities.
-    is_cuda = any(arch.startswith("sm_") for arch in archs)
-    for gpu in setup.gpus if is_cuda and not setup.start.is_elsewhere else ():
-        number = _arch(gpu["capability"])
-        if has_kernels(archs, number):
-            continue
-        fact = f"torch has no kernels for {gpu['name']} (sm_{number}); it has {', '.join(archs)}"
-        why = "The first operation ends with `no kernel image is available for execution on the device`."
-        yield Finding("gpu_kernels", "problem", fact, why, *_repair(setup))
-        return
-
-
-def _arch(capability: str) -> int:
-    """Return a compute capability as in names of architectures: 86 for 8.6."""
-    return int(capability.replace(".", ""))
+        return True, later, ""
+    return True, f"or {later}" if current == OLD_BUILD else "", lines[current]
 
 
 def _major(version: str | None) -> int | None:

@@ -44,6 +44,18 @@ def with_node(machine, **values):
     return replace(machine, node={**machine.node, **values})
 
 
+def pretend_installed(monkeypatch, requires, versions):
+    """Pretend that paratune has these requirements, and that only these packages are installed."""
+
+    def version(name):
+        if name not in versions:
+            raise checks.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(checks.metadata, "requires", lambda _package: requires)
+    monkeypatch.setattr(checks.metadata, "version", version)
+
+
 def levels(findings):
     return [(finding.code, finding.level) for finding in findings]
 
@@ -53,17 +65,17 @@ def levels(findings):
 
 def test_the_machine_is_checked_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
-    findings = checkup.judge(checkup.describe_machine(tmp_path / "runs"))
+    described = checkup.describe_machine(tmp_path / "runs")
+    findings = checkup.judge(checkup.CHECKS + checkup.NODE_CHECKS, described)
     assert "check" not in {finding.code for finding in findings}
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_check_that_fails_does_not_hide_the_others(machine, monkeypatch):
+def test_a_check_that_fails_does_not_hide_the_others(machine):
     def check_broken(_machine):
         raise OSError("sensor gone")
 
-    monkeypatch.setattr(checkup, "CHECKS", (check_broken, lambda _: [Finding("last", "note", "x")]))
-    first, last = checkup.judge(machine, is_elsewhere=True)
+    first, last = checkup.judge((check_broken, lambda _: [Finding("last", "note", "x")]), machine)
     assert (first.level, last.code) == ("warning", "last")
     assert "broken could not be checked: OSError: sensor gone" in first.fact
 
@@ -86,7 +98,7 @@ def test_only_a_problem_fails(machine, capsys, level, code):
 
 def test_three_lines_without_a_problem(machine, monkeypatch, capsys):
     """Also where no extra is installed."""
-    monkeypatch.setattr(checks, "_installed", lambda _name: None)
+    pretend_installed(monkeypatch, ['optuna>=4.2; extra == "search"'], {})
     assert checkup.print_findings([*checks.check_extras()], machine, None, as_json=False) == 0
     *_, last = lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 3
@@ -141,23 +153,23 @@ def test_meets(version, wanted, met):
 def test_requirements_are_read_from_the_metadata(monkeypatch):
     lines = [
         "torch>=2.11",
+        "numpy>=2",
         "gt-demo==0.1.0 ; extra == 'demo'",
         'paratune[plots,hub]; extra == "dev"',
         "x (<3,>=1)",
     ]
-    monkeypatch.setattr(checks.metadata, "requires", lambda _package: lines)
-    assert checks.requirements() == [
-        ("torch", ">=2.11", None),
-        ("gt-demo", "==0.1.0", "demo"),
-        ("paratune", "", "dev"),
-        ("x", "<3,>=1", None),
+    pretend_installed(monkeypatch, lines, {"numpy": "2.0", "x": "3.0"})
+    assert list(checks.unmet_requirements()) == [
+        ("torch", None, ">=2.11", None),
+        ("gt-demo", None, "==0.1.0", "demo"),
+        ("paratune", None, "", "dev"),
+        ("x", "3.0", "<3,>=1", None),
     ]
 
 
 def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
-    wanted = [("torch", ">=2.11", None), ("transformers", ">=5", None), ("rich", ">=14", None)]
-    monkeypatch.setattr(checks, "requirements", lambda: wanted)
-    monkeypatch.setattr(checks, "_installed", {"torch": "2.13.0", "transformers": "4.57.0"}.get)
+    wanted = ["torch>=2.11", "transformers>=5", "rich>=14", 'optuna>=4; extra == "search"']
+    pretend_installed(monkeypatch, wanted, {"torch": "2.13.0", "transformers": "4.57.0"})
     findings = list(checks.check_packages(machine))
     assert levels(findings) == [("packages", "problem"), ("packages", "problem")]
     assert findings[0].fact == "transformers 4.57.0 is installed; >=5 is needed"
@@ -166,12 +178,14 @@ def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
 
 
 def test_missing_extras_are_one_note(monkeypatch):
-    wanted = [("torch", ">=2", None), ("a", "", "plots"), ("b", ">=2", "plots"), ("c", "", "demo"), ("d", "", "dev")]
-    monkeypatch.setattr(checks, "requirements", lambda: [*wanted, ("e", "", "peft")])
-    monkeypatch.setattr(checks, "_installed", {"a": "1", "b": "1", "c": "1"}.get)
+    wanted = [
+        *("torch>=2", "a; extra == 'plots'", "b>=2; extra == 'plots'", "e; extra == 'peft'"),
+        *("c; extra == 'demo'", "d; extra == 'dev'"),
+    ]
+    pretend_installed(monkeypatch, wanted, {"a": "1", "b": "1", "c": "1"})
     (note,) = checks.check_extras()
     assert (note.level, note.fact) == ("note", "missing extras: plots, peft")
-    monkeypatch.setattr(checks, "requirements", lambda: wanted[-2:])
+    pretend_installed(monkeypatch, wanted[-2:], {"c": "1"})
     assert list(checks.check_extras()) == []
 
 
@@ -210,7 +224,7 @@ def test_a_small_container_has_little_memory(machine):
 
 def test_small_shared_memory(machine, monkeypatch):
     monkeypatch.setattr(checks.hardware, "describe_storage", lambda _folder: {"total_bytes": 64 * 2**20})
-    findings = list(checks.check_shared_memory(machine))
+    findings = list(checks.check_memory(machine))
     assert levels(findings) == ([("shared_memory", "warning")] if Path("/dev/shm").is_dir() else [])
 
 
@@ -218,7 +232,6 @@ def test_torch_that_cannot_be_imported_is_a_problem(machine):
     described = with_node(machine, gpus=None)
     assert levels(checks.check_torch(described)) == [("torch_import", "problem")]
     assert list(checks.check_gpus(described)) == []
-    assert list(checks.check_distributed(described)) == []
 
 
 def test_a_driver_without_a_gpu_is_a_problem_unless_gpus_are_hidden(machine, tmp_path, monkeypatch):
@@ -240,10 +253,10 @@ def test_several_gpus_need_nccl(machine, monkeypatch):
     import torch.distributed as dist
 
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
-    assert levels(checks.check_distributed(with_node(machine, gpus=[GPU, GPU]))) == [("nccl", "problem")]
-    assert levels(checks.check_distributed(with_node(machine, gpus=[GPU]))) == []
+    assert levels(checks.check_torch(with_node(machine, gpus=[GPU, GPU]))) == [("nccl", "problem")]
+    assert levels(checks.check_torch(with_node(machine, gpus=[GPU]))) == []
     monkeypatch.setattr(dist, "is_gloo_available", lambda: False)
-    assert levels(checks.check_distributed(machine)) == [("gloo", "problem")]
+    assert levels(checks.check_torch(machine)) == [("gloo", "problem")]
 
 
 # ---- storage
@@ -265,8 +278,15 @@ ROOMY = {"filesystem": "ext4", "kind": "ssd", "free_bytes": 2**40, "total_bytes"
         ("run_disk", {"free_bytes": None, "kind": "memory"}, None, "warning", "n/a free"),
     ],
 )
-def test_disks(code, facts, problem, level, message):
-    findings = list(checks.judge_disk(code, Path("/data/x"), {**ROOMY, **facts}, problem))
+def test_disks(machine, monkeypatch, code, facts, problem, level, message):
+    """The other folder has no problem."""
+    is_judged = lambda folder: folder == Path("/data/x")  # noqa: E731
+    monkeypatch.setattr(
+        checks.hardware, "describe_storage", lambda path: {**ROOMY, **(facts if is_judged(path) else {})}
+    )
+    monkeypatch.setattr(checks, "write_problem", lambda path: problem if is_judged(path) else None)
+    folder = {"run_disk": "out_folder", "cache_disk": "cache_folder"}[code]
+    findings = list(checks.check_disks(replace(machine, **{folder: Path("/data/x")})))
     assert levels(findings) == ([] if level is None else [(code, level)])
     for finding in findings:
         assert message in finding.fact

@@ -1,10 +1,12 @@
 """Outputs of NVIDIA's tools that their users posted, read as the checks need them: no test machine has a GPU."""
 
 import ctypes
+import re
 
 import pytest
 
 from paratune.doctor import probe
+from paratune.doctor.facts import MachineFacts
 from paratune.doctor.start import build_for
 from paratune.hardware import gpus
 from paratune.hardware.gpus import gpu_links
@@ -19,22 +21,42 @@ HEADINGS = {
 }
 
 
+ROWS = "0, 4\n1, 71233\n2, [N/A]\n"
+"""--query-gpu=index,memory.used --format=csv,noheader,nounits; a GB10 reports no memory."""
+
+
+def probes(monkeypatch, tmp_path, heading="", used="", capabilities="", **environ):
+    """Return the facts of a machine without torch, with these outputs of nvidia-smi."""
+
+    def output(_name, *options):
+        return {"index": used, "compute": capabilities}[re.split("[=,_]", options[0])[1]] if options else heading
+
+    monkeypatch.setattr(probe.hardware, "command_output", output)
+    return probe.gather(MachineFacts({"gpus": None}, {}, tmp_path / "run", tmp_path, environ))
+
+
 @pytest.mark.parametrize("heading", HEADINGS)
-def test_the_newest_cuda_of_a_driver(heading):
-    assert probe.parse_driver_cuda(f"Sun Jun  7 08:16:57 2026\n+---+\n{heading}\n|---+") == HEADINGS[heading]
+def test_the_newest_cuda_of_a_driver(heading, monkeypatch, tmp_path):
+    shown = f"Sun Jun  7 08:16:57 2026\n+---+\n{heading}\n|---+"
+    assert probes(monkeypatch, tmp_path, heading=shown).driver_cuda == HEADINGS[heading]
 
 
-def test_rows_of_gpus():
-    # --query-gpu=index,memory.used --format=csv,noheader,nounits; a GB10 reports no memory.
-    text = "0, 4\n1, 71233\n2, [N/A]\n"
-    assert probe.parse_gpu_rows(text) == {0: 4 * 2**20, 1: 71233 * 2**20}
-    assert probe.parse_gpu_rows("No devices were found\n") == {}
+def test_rows_of_gpus(monkeypatch, tmp_path):
+    assert probes(monkeypatch, tmp_path, used=ROWS).gpu_processes == {0: 4 * 2**20, 1: 71233 * 2**20}
+    assert probes(monkeypatch, tmp_path, used=ROWS, CUDA_VISIBLE_DEVICES="1").gpu_processes == {}
+    assert probes(monkeypatch, tmp_path, used="No devices were found\n").gpu_processes == {}
 
 
-def test_rows_of_compute_capabilities():
-    # --query-gpu=compute_cap --format=csv,noheader; ggml-org/llama.cpp#22519, and a driver of series 470 (candle#733).
-    assert probe.parse_capabilities("8.9\n8.6\n12.0\n[N/A]\n") == ("8.9", "8.6", "12.0")
-    assert probe.parse_capabilities('Field "compute_cap" is not a valid field to query.\n\n') == ()
+@pytest.mark.parametrize(
+    ("output", "capabilities"),
+    [
+        ("8.9\n8.6\n12.0\n[N/A]\n", ("8.9", "8.6", "12.0")),  # ggml-org/llama.cpp#22519
+        ('Field "compute_cap" is not a valid field to query.\n\n', ()),  # a driver of series 470 (candle#733)
+    ],
+)
+def test_rows_of_compute_capabilities(output, capabilities, monkeypatch, tmp_path):
+    # --query-gpu=compute_cap --format=csv,noheader
+    assert probes(monkeypatch, tmp_path, capabilities=output).capabilities == capabilities
 
 
 # The matrix of 2.11 (pytorch#175253). B300 is 10.3 and runs kernels for 10.0; Thor is 11.0; a K80 3.7.
