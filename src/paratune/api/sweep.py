@@ -15,12 +15,12 @@ from paratune.api.sweep_train import TrainedSweep, read_rounds, train_steps
 from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.console import set_up_logging
-from paratune.errors import ConfigError, LaunchError
+from paratune.errors import ConfigError, LaunchError, require_installed
 from paratune.processes.launcher import sweep_problem
 from paratune.records.sweep import REPORT_FOLDER
 from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.matrix import Matrix, all_probes, read_matrix, require_packages
+from paratune.sweeps.matrix import Matrix, read_matrix
 from paratune.sweeps.run import SweepPlan, check_unchanged, locked, plan_of, write_listed
 from paratune.sweeps.search import TRIAL, next_trials
 
@@ -125,14 +125,19 @@ def prepare(
         other = "--dry-run" if use == "show" else "--list"
         message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--until", other))
-    matrix = all_probes(read_matrix(path)) if probe else read_matrix(path)
+    matrix = read_matrix(path, as_probes=probe)
     _refuse_with_bayesian_search(matrix, only, until)
-    require_packages(matrix)
+    search, compress = matrix.options.search, matrix.options.compress
+    if search is not None and search.method == "bayesian":
+        require_installed("optuna", extra="search")
+    if compress is not None and any(form != "bf16" for form in compress.forms):
+        for name in ("onnx", "onnxruntime"):
+            require_installed(name, extra="serve")
     cells = _valid_cells(matrix, overrides, use)
     selected = select(matrix, cells, only)
     if (error := none_possible(matrix, selected)) is not None:
         raise error
-    plan, search = plan_of(matrix, cells, sys.argv), matrix.options.search
+    plan = plan_of(matrix, cells, sys.argv)
     # Suggested trials that cannot run here are skipped, and the next ones follow.
     while search is not None and (trials := next_trials(search, matrix.folder, plan.record)) is not None:
         matrix = read_matrix(path, trials)
@@ -205,7 +210,8 @@ def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]
         plan = _present_plan(prepared)
         for line in plan.left_out(prepared.names):
             log.info("%s", plain(line))
-        todo = plan.to_train(prepared.names, retry_failed=prepared.retry_failed)
+        selected = (cell for cell in plan.in_order() if cell.name in prepared.names)
+        todo = [cell for cell in selected if cell.runs(retry_failed=prepared.retry_failed)]
         ready = [cell for cell in todo if waits_for(plan.record, cell.record) is None]
         if len(ready) < len(todo):
             waiting = counted(len(todo) - len(ready), "run")

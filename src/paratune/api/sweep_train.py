@@ -26,7 +26,7 @@ from paratune.records.sweep import (
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
 from paratune.sweeps.cell import Cell, waits_for
-from paratune.sweeps.matrix import Matrix, is_compressed
+from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.run import Start, SweepPlan, block_of, run_cell, was_killed
 from paratune.sweeps.search import validation_score
 from paratune.verdicts import Verdict
@@ -79,7 +79,7 @@ def train_steps(
         matrix: Its folder is locked by this process.
         run_code: Whether the commands are started with --run-code.
     """
-    todo = plan.to_train(names, retry_failed=retry_failed)
+    todo = [cell for cell in plan.in_order() if cell.name in names and cell.runs(retry_failed=retry_failed)]
     total = sum(cell.name in names and cell.record.state != "skipped" for cell in plan.cells)
     num_done = total - len(todo)
     record = replace(plan.record, listed=())  # from here on this process starts them
@@ -165,7 +165,7 @@ class _Trainer:
         if compress is None:
             return ()
         cells = [(cell, cell_run_folder(folder, cell.name)) for cell in record.cells if cell.name in names]
-        todo = {cell.name: run for cell, run in cells if is_compressed(run, cell) and not compress.is_done(run)}
+        todo = {cell.name: run for cell, run in cells if compress.is_due(run, cell)}
         failed = list(todo)
         for number, (name, run) in enumerate(todo.items(), start=1):
             if self.is_stopped:

@@ -70,13 +70,6 @@ class MatrixFile:
             self.refuse(problem.message, problem.keys[0], problem.code)
         return None if findings.problems else kind.model_validate(values)
 
-    def count(self, value: Any, key: str) -> int:
-        """Return a whole number of at least 1; 1 when the value is invalid."""
-        if type(value) is not int or value < 1:
-            self.refuse_value(value, "a whole number at least 1", key)
-            return 1
-        return value
-
     def layers(self, settings: Mapping[Any, Any], at: str, *, called: str = EXTENDS) -> tuple[Layer, Layer]:
         """Return the settings of extended files and the own settings; `called` is the key that names the files."""
         below, own = layers_within(settings, self.places, at, self.path, called=called)
@@ -128,10 +121,8 @@ def _listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value
     """Return a value of the option or variable that the axis `key` sets; `name` is that of the axis in runs' names."""
     own = Layer()
     beside: dict[str, Any] = {}
-    if key in (NPROC, NODES):
-        beside = {key: file.count(value, at)}
-    elif key.startswith(f"{ENV}."):
-        beside = {key: _read_variable(file, key.removeprefix(f"{ENV}."), value, at)}
+    if key in (NPROC, NODES) or key.startswith(f"{ENV}."):
+        beside = {key: _read_beside(file, key, value, at)}
         if value is None:
             return Value(slug(f"{name}-{UNSET}"), UNSET, value, beside=beside)
     else:
@@ -152,7 +143,7 @@ def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         return Value(name, name, name)
     options = dict(settings)
     counts = [key for key in (NPROC, NODES) if key in settings]
-    beside: dict[str, Any] = {key: file.count(options.pop(key), f"{at}.{key}") for key in counts}
+    beside: dict[str, Any] = {key: _read_beside(file, key, options.pop(key), f"{at}.{key}") for key in counts}
     if ENV in options:
         variables = read_environment(file, options.pop(ENV), f"{at}.{ENV}")
         beside |= {f"{ENV}.{variable}": text for variable, text in variables.items()}
@@ -164,12 +155,20 @@ def read_environment(file: MatrixFile, content: Any, at: str) -> Environment:
     if not isinstance(content, dict) or not content:
         file.refuse_value(content, "a mapping of variables to values, such as {NCCL_DEBUG: WARN}", at)
         return {}
-    return {str(name): _read_variable(file, str(name), value, f"{at}.{name}") for name, value in content.items()}
+    return {str(name): _read_beside(file, f"{ENV}.{name}", value, f"{at}.{name}") for name, value in content.items()}
 
 
-def _read_variable(file: MatrixFile, name: str, value: Any, at: str) -> str | None:
-    """Return the value of a variable as text, None to unset it; problems are added to `file`."""
-    problem = None
+def _read_beside(file: MatrixFile, key: str, value: Any, at: str) -> Any:
+    """Return the number of `nproc` or `nodes`, or the text of a variable, None to unset it.
+
+    The file collects problems.
+    """
+    if key in (NPROC, NODES):
+        if type(value) is int and value > 0:
+            return value
+        file.refuse_value(value, "a whole number at least 1", at)
+        return 1
+    name, problem = key.removeprefix(f"{ENV}."), None
     if (reason := why_not_to_set(name)) is not None:
         problem = f": {one_line(name)} {reason}"
     elif isinstance(value, bool):

@@ -202,22 +202,6 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
             yield cell
 
 
-def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Return cells in their order, with each teacher in front of its first student."""
-    by_name = {cell.name: cell for cell in cells}
-    ordered: dict[str, Cell] = {}
-    for cell in cells:
-        waiting = [cell]
-        while waiting:
-            missing = (name for name in waiting[-1].record.teachers if name in by_name and name not in ordered)
-            if (name := next(missing, None)) is not None:
-                waiting.append(by_name[name])
-            else:
-                last = waiting.pop()
-                ordered.setdefault(last.name, last)
-    return tuple(ordered.values())
-
-
 def waits_for(record: SweepRecord, cell: CellRecord) -> str | None:
     """Return why a run cannot start yet: a teacher of it is not finished; None where it can."""
     states = {other.name: other.state for other in record.cells}

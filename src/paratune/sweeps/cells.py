@@ -11,7 +11,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -78,34 +78,37 @@ def cells_of(
         cells = [replace(cell, loaded=cell.loaded and as_probe(cell.loaded, length)) for cell in cells]
         # Equal probes, such as those of runs of two lengths, are skipped except for the first.
         probes = [cell for cell in cells if cell.loaded is not None and cell.impossible is None]
-        twins = {cell.name: f"as a probe it is the same as {first.name}" for first, cell in _twins(probes, _identity)}
+        twins = {cell.name: f"as a probe it is the same as {first.name}" for first, cell in _twins(probes)}
         cells = [replace(cell, impossible=twins.get(cell.name, cell.impossible)) for cell in cells]
-    all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
-    for first, cell in _twins(all_cells, lambda cell: cell.name.lower()):
+    all_cells = []
+    for cell in cells:
+        all_cells.append(cell)
+        for number in range(2, matrix.options.repeats + 1):
+            loaded, name = cell.loaded, f"{cell.name}_r{number}"
+            if loaded is not None:
+                run = loaded.config.run.model_copy(update={"name": name})
+                settings = {**loaded.values, "run": {**loaded.values["run"], "name": name}}
+                loaded = replace(loaded, config=loaded.config.model_copy(update={"run": run}), values=settings)
+            all_cells.append(replace(cell, record=replace(cell.record, name=name, repeat=number), loaded=loaded))
+    for first, cell in _twins(all_cells, by_name=True):
         both = f"{dict(first.values)} and {dict(cell.values)}; give the values of an axis other names"
         message = f"{matrix.source}: two runs would be called {cell.name}: {both}"
         raise ConfigError(message, code="sweep.invalid", source=matrix.source, name=cell.name)
-    return all_cells
+    return tuple(all_cells)
 
 
-def _twins(cells: Iterable[Cell], key: Callable[[Cell], str]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield each cell with an earlier one of the same key, the first of them in front."""
+def _twins(cells: Iterable[Cell], *, by_name: bool = False) -> Iterator[tuple[Cell, Cell]]:
+    """Yield each cell with the first one of the same name, or else of the same settings but for name and folder."""
     seen: dict[str, Cell] = {}
     for cell in cells:
-        if (first := seen.setdefault(key(cell), cell)) is not cell:
+        key = cell.name.lower()
+        if not by_name:
+            assert cell.loaded is not None
+            record, environment = cell.record, dict(sorted(cell.record.environment.items()))
+            settings = {key: value for key, value in sorted(flatten(cell.loaded.values).items()) if key not in OURS}
+            key = one_line([record.num_processes, record.num_nodes, environment, record.kind, settings])
+        if (first := seen.setdefault(key, cell)) is not cell:
             yield first, cell
-
-
-def _repeated(cell: Cell, repeats: int) -> Iterator[Cell]:
-    """Yield a cell `repeats` times; the second and later ones are named NAME_r2, NAME_r3, ..."""
-    yield cell
-    for number in range(2, repeats + 1):
-        loaded, name = cell.loaded, f"{cell.name}_r{number}"
-        if loaded is not None:
-            run = loaded.config.run.model_copy(update={"name": name})
-            values = {**loaded.values, "run": {**loaded.values["run"], "name": name}}
-            loaded = replace(loaded, config=loaded.config.model_copy(update={"run": run}), values=values)
-        yield replace(cell, record=replace(cell.record, name=name, repeat=number), loaded=loaded)
 
 
 def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:
@@ -137,14 +140,6 @@ def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = Fals
     origin = {key: origin for key, origin in loaded.origin.items() if key in after}
     origin |= {key: "probe" for key, value in after.items() if before.get(key) != value}
     return replace(loaded, config=config, values=plain, origin=origin)
-
-
-def _identity(cell: Cell) -> str:
-    """Return all settings of a cell except its name and folder, in one line."""
-    assert cell.loaded is not None
-    record, environment = cell.record, dict(sorted(cell.record.environment.items()))
-    settings = {key: value for key, value in sorted(flatten(cell.loaded.values).items()) if key not in OURS}
-    return one_line([record.num_processes, record.num_nodes, environment, record.kind, settings])
 
 
 def _check_overrides(matrix: Matrix, above: Layer) -> None:
@@ -231,7 +226,7 @@ def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
 
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
     """Refuse two names for one run, which differ only in settings without effect."""
-    for first, cell in _twins((cell for cell in cells if cell.loaded is not None), _identity):
+    for first, cell in _twins(cell for cell in cells if cell.loaded is not None):
         apart = [axis for axis in matrix.axes if cell.values[axis.label] != first.values[axis.label]]
         labels = " and ".join(axis.label for axis in apart)
         keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
@@ -348,7 +343,22 @@ def why_impossible(
         needs_gpus = num_processes > 1 or (traits is not None and traits.needs_accelerator)
         asks = needs_gpus or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
         if asks or not config.train.deterministic:
-            target = _target(num_processes, environment or {}, gpus_here() if isinstance(gpus, str) else gpus)
+            gpus = gpus_here() if isinstance(gpus, str) else gpus
+            words = (environment or {}).get("CUDA_VISIBLE_DEVICES")
+            if gpus and words is not None:  # which of them are visible does not matter where all are alike
+                named = itertools.takewhile(lambda word: word != "-1", (word.strip() for word in words.split(",")))
+                gpus = gpus[: sum(map(bool, named))]
+            if gpus:
+                oldest = min(gpus[:num_processes])
+                target = Target(
+                    is_cpu=False,
+                    description=f"one here has {'.'.join(map(str, oldest))}",
+                    missing_precisions=frozenset(("bf16", "tf32")) if oldest < (8, 0) else frozenset(),
+                    num_devices=len(gpus),
+                    is_tf32_disabled={**os.environ, **(environment or {})}.get("NVIDIA_TF32_OVERRIDE") == "0",
+                )
+            elif gpus is not None:
+                target = Target(is_cpu=True, description="PyTorch sees no GPU here")
     reasons = reasons_against(
         config,
         traits,
@@ -358,23 +368,3 @@ def why_impossible(
         is_installed=is_installed if here else None,
     )
     return reasons[0].message if reasons else None
-
-
-def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpus) -> Target | None:
-    """Return the device of each process; None when it is unknown."""
-    if gpus is None:
-        return None
-    words = environment.get("CUDA_VISIBLE_DEVICES")
-    if words is not None:  # which of them are visible does not matter where all are alike
-        named = itertools.takewhile(lambda word: word != "-1", (word.strip() for word in words.split(",")))
-        gpus = gpus[: sum(map(bool, named))]
-    if not gpus:
-        return Target(is_cpu=True, description="PyTorch sees no GPU here")
-    oldest = min(gpus[:num_processes])
-    return Target(
-        is_cpu=False,
-        description=f"one here has {'.'.join(map(str, oldest))}",
-        missing_precisions=frozenset(("bf16", "tf32")) if oldest < (8, 0) else frozenset(),
-        num_devices=len(gpus),
-        is_tf32_disabled={**os.environ, **environment}.get("NVIDIA_TF32_OVERRIDE") == "0",
-    )

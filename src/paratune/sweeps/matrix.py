@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from paratune.config.problems import failure, overlap
 from paratune.config.section import LONGEST_S, Positive, Section, Text
 from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
-from paratune.errors import ConfigError, require_installed
+from paratune.errors import ConfigError
 from paratune.records import MODEL_FOLDER
 from paratune.records.run_folder import FP32, Form, ScoredSplit, form_folder, is_measured
 from paratune.records.sweep import NAME, Axis, CellRecord, SweepRecord
@@ -70,11 +70,16 @@ class Compress(Section):
         words += ["--timed-rows", str(self.timed_rows), "--batch-size", str(self.batch_size)]
         return words + (["--split", self.split] if self.split is not None else [])
 
-    def is_done(self, run: Path) -> bool:
-        """Return whether a run has all measurements with these settings."""
+    def is_due(self, run: Path, cell: CellRecord) -> bool:
+        """Return whether a run is to be measured.
+
+        It is finished, its scores count, it has a model, and measurements with these settings are missing.
+        """
+        if cell.state != "finished" or not cell.counts or cell.task == "mlm" or not (run / MODEL_FOLDER).is_dir():
+            return False
         wanted: dict[str, Any] = {"rows": self.rows, "timed_rows": self.timed_rows, "batch_size": self.batch_size}
         wanted |= {} if self.split is None else {"split": self.split}
-        return all(is_measured(form_folder(run, form), wanted) for form in (FP32, *self.forms))
+        return not all(is_measured(form_folder(run, form), wanted) for form in (FP32, *self.forms))
 
 
 class MatrixOptions(Section):
@@ -141,19 +146,61 @@ class Matrix:
     """What `sweep.json` has of the file, without cells."""
 
 
-def read_matrix(path: Path, trials: Trials | None = None) -> Matrix:
+def read_matrix(path: Path, trials: Trials | None = None, *, as_probes: bool = False) -> Matrix:
     """Read a matrix file.
 
     Args:
         trials: Those of its search; by default the random ones and those in `sweep.json`.
+        as_probes: Put a probe in place of each run, in the folder NAME.probe; without effect on a matrix of probes.
 
     Raises:
         ConfigError: It cannot be read, or has problems: all are listed, each with its line.
     """
     file = MatrixFile(path)
     options = _options(file)
-    matrix = None if options is None else _read(file, options, trials)
-    if matrix is None or file.problems:
+    if options is None:
+        raise failure(path, file.problems, file.label)
+    if isinstance(options.base, dict):
+        below, own = file.layers(options.base, "base")
+    else:
+        file.places[f"base.{EXTENDS}"] = file.places["base"]
+        below, own = file.layers({EXTENDS: options.base}, "base", called="base")
+    in_file = options.name or slug(file.path.stem)
+    name = f"{in_file}.probe" if as_probes and options.probe is None else in_file
+    folder, search, compress = Path(options.folder) / name, options.search, options.compress
+    trials = trials or ({} if search is None else read_search(file, search, folder))
+    given = options.axes or {}
+    axes = read_search_axes(file, given, own, trials) if trials else read_axes(file, given, own)
+    baseline = None if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
+    matrix = Matrix(
+        name=name,
+        folder=folder,
+        source=file.path,
+        options=options,
+        below=below,
+        own=own,
+        axes=axes,
+        exclude=tuple(_found(file, axes, out, f"exclude[{number}]") for number, out in enumerate(options.exclude)),
+        environment={} if options.env is None else read_environment(file, options.env, ENV),
+        probe=options.probe or (ProbeLength() if as_probes else None),
+        record=SweepRecord(
+            name=name,
+            created="",
+            matrix=str(file.path),
+            command=(),
+            axes=tuple(Axis(own.key, own.label, own.values, own.is_seed, own.is_column, own.keys) for own in axes),
+            select_per=_select_per(file, options, axes),
+            cells=(),
+            price_per_device_hour=options.price_per_device_hour,
+            baseline=baseline or {},
+            published=published_beside(file, options.published, in_file, axes),
+            groups=_groups(file, options.groups, axes),
+            search=search.record(trials) if search is not None and trials else None,
+            compress=() if compress is None else tuple(compress.forms),
+            notes=None if options.notes is None else _notes(file, options.notes),
+        ),
+    )
+    if file.problems:
         raise failure(path, file.problems, file.label)
     return matrix
 
@@ -183,59 +230,6 @@ def _options(file: MatrixFile) -> MatrixOptions | None:
     sections: dict[str, Any] = dict.fromkeys(("search", "compress", "probe"))
     instead = {**sections, **({"base": {}} if "base" in findings.bad else {})}
     return MatrixOptions.model_construct(**{**values, **instead})
-
-
-def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Matrix:
-    if isinstance(options.base, dict):
-        below, own = file.layers(options.base, "base")
-    else:
-        file.places[f"base.{EXTENDS}"] = file.places["base"]
-        below, own = file.layers({EXTENDS: options.base}, "base", called="base")
-    name = options.name or slug(file.path.stem)
-    folder = Path(options.folder) / name
-    search, compress = options.search, options.compress
-    trials = trials or ({} if search is None else read_search(file, search, folder))
-    given = options.axes or {}
-    axes = read_search_axes(file, given, own, trials) if trials else read_axes(file, given, own)
-    baseline = None if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
-    return Matrix(
-        name=name,
-        folder=folder,
-        source=file.path,
-        options=options,
-        below=below,
-        own=own,
-        axes=axes,
-        exclude=tuple(_found(file, axes, out, f"exclude[{number}]") for number, out in enumerate(options.exclude)),
-        environment={} if options.env is None else read_environment(file, options.env, ENV),
-        probe=options.probe,
-        record=SweepRecord(
-            name=name,
-            created="",
-            matrix=str(file.path),
-            command=(),
-            axes=tuple(Axis(own.key, own.label, own.values, own.is_seed, own.is_column, own.keys) for own in axes),
-            select_per=_select_per(file, options, axes),
-            cells=(),
-            price_per_device_hour=options.price_per_device_hour,
-            baseline=baseline or {},
-            published=published_beside(file, options.published, name, axes),
-            groups=_groups(file, options.groups, axes),
-            search=search.record(trials) if search is not None and trials else None,
-            compress=() if compress is None else tuple(compress.forms),
-            notes=None if options.notes is None else _notes(file, options.notes),
-        ),
-    )
-
-
-def all_probes(matrix: Matrix) -> Matrix:
-    """Return the matrix with a probe in place of each run, in its own folder NAME.probe.
-
-    A matrix of probes is returned unchanged.
-    """
-    name = f"{matrix.name}.probe"
-    folder, record = matrix.folder.with_name(name), replace(matrix.record, name=name)
-    return matrix if matrix.probe else replace(matrix, name=name, folder=folder, probe=ProbeLength(), record=record)
 
 
 def _found(file: MatrixFile, axes: Sequence[MatrixAxis], wanted: Mapping[str, Any], at: str) -> dict[str, list[str]]:
@@ -294,18 +288,3 @@ def _notes(file: MatrixFile, name: str) -> str | None:
     except ConfigError as error:
         file.refuse(f"notes: {error}", "notes", error.code)
         return None
-
-
-def is_compressed(folder: Path, cell: CellRecord) -> bool:
-    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model."""
-    return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
-
-
-def require_packages(matrix: Matrix) -> None:
-    """Raise MissingDependency, before runs are trained, where a search or a smaller form needs an extra."""
-    compress, search = matrix.options.compress, matrix.options.search
-    if search is not None and search.method == "bayesian":
-        require_installed("optuna", extra="search")
-    if compress is not None and any(form != "bf16" for form in compress.forms):
-        for name in ("onnx", "onnxruntime"):
-            require_installed(name, extra="serve")

@@ -80,12 +80,10 @@ def published_beside(matrix: MatrixFile, given: str | None, name: str, axes: Seq
     except ConfigError as error:
         matrix.refuse(f"published: {error}", "published", error.code)
         return None
-    published = None if file.problems else _read(file, name, axes)
     matrix.problems += file.problems
-    return published
-
-
-def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published | None:
+    if file.problems:
+        return None
+    file.problems = matrix.problems
     whole, at = file.section(PublishedFile, file.value), f"matrices.{name}"
     if whole is None:
         return None

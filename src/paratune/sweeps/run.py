@@ -10,7 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ from paratune.records.sweep import (
     write_sweep,
 )
 from paratune.sweeps.axes import ENV, for_a_run
-from paratune.sweeps.cell import IN_USE, Cell, teachers_first, why_skipped
+from paratune.sweeps.cell import IN_USE, Cell, why_skipped
 from paratune.sweeps.matrix import Matrix
 
 WAIT_S = 120.0
@@ -80,10 +80,6 @@ class SweepPlan:
         at = {name: number for number, name in enumerate(self.record.order)}
         return sorted(self.cells, key=lambda cell: at[cell.name])
 
-    def to_train(self, names: Collection[str], *, retry_failed: bool) -> list[Cell]:
-        """Return the cells of these names that are to be trained, in their order."""
-        return [cell for cell in self.in_order() if cell.name in names and cell.runs(retry_failed=retry_failed)]
-
     def counts(self, names: Collection[str]) -> str:
         """Return the number of the runs of these names in each state, in words."""
         states = [cell.shown_state for cell in self.cells if cell.name in names]
@@ -102,7 +98,13 @@ class SweepPlan:
 
 def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:
     """Compare valid cells with the content of their folder, and refuse a folder of something else; write nothing."""
-    before = _before(matrix.folder)
+    folder, is_dir, before = matrix.folder, matrix.folder.is_dir(), None
+    if holds_sweep(folder):
+        before = read_sweep(folder)
+    elif (folder.exists() and not is_dir) or (is_dir and any(path.name[0] != "." for path in folder.iterdir())):
+        found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)" if is_dir else "a file"
+        message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
+        raise CheckpointError(message, code="output.foreign", folder=folder)
     old_cells = {cell.name: cell for cell in before.cells} if before else {}
     cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
     names = {cell.name for cell in cells}
@@ -118,8 +120,8 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             version=__version__,
             code=hardware.code_version(),
             cells=tuple(cell.record for cell in cells),
-            past=tuple(name for name in past if cell_run_folder(matrix.folder, name).exists()),
-            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.record.axes))),
+            past=tuple(name for name in past if cell_run_folder(folder, name).exists()),
+            order=tuple(cell.name for cell in in_order(cells, matrix.name, matrix.record.axes)),
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
             rounds=before.rounds if before else None,
@@ -132,10 +134,21 @@ def in_order(cells: Sequence[Cell], matrix: str, axes: Sequence[Axis]) -> tuple[
 
     Each block has its own random order, so that a drift of the machine, as it warms or others use it, affects all
     configurations alike. A place in it follows from the names of matrix and run alone: another call has the same order,
-    and a new value of an axis leaves the order of the others unchanged.
+    and a new value of an axis leaves the order of the others unchanged. A teacher comes before its first student.
     """
     draws = {cell.name: hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest() for cell in cells}
-    return tuple(sorted(cells, key=lambda cell: (block_of(cell.record, axes), draws[cell.name])))
+    by_name = {cell.name: cell for cell in cells}
+    ordered: dict[str, Cell] = {}
+    for cell in sorted(cells, key=lambda cell: (block_of(cell.record, axes), draws[cell.name])):
+        waiting = [cell]
+        while waiting:
+            missing = (name for name in waiting[-1].record.teachers if name in by_name and name not in ordered)
+            if (name := next(missing, None)) is not None:
+                waiting.append(by_name[name])
+            else:
+                last = waiting.pop()
+                ordered.setdefault(last.name, last)
+    return tuple(ordered.values())
 
 
 def block_of(cell: CellRecord, axes: Sequence[Axis]) -> tuple[int, ...]:
@@ -157,18 +170,6 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
         lines += [f"  {listing(names, 3)}:", *(f"    {change}" for change in changes)]
     remedy = "change name: to start another matrix, or use --overwrite to delete these runs and train them again"
     raise CheckpointError("\n".join([*lines, f"nothing was changed: {remedy}"]), code="sweep.changed")
-
-
-def _before(folder: Path) -> SweepRecord | None:
-    """Return the record of the matrix in a folder; None where the folder is free."""
-    if holds_sweep(folder):
-        return read_sweep(folder)
-    is_dir = folder.is_dir()
-    if (folder.exists() and not is_dir) or (is_dir and any(path.name[0] != "." for path in folder.iterdir())):
-        found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)" if is_dir else "a file"
-        message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
-        raise CheckpointError(message, code="output.foreign", folder=folder)
-    return None
 
 
 def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
@@ -245,11 +246,14 @@ def run_cell(
     log.parent.mkdir(exist_ok=True)
     write_cell(folder, record.matrix, cell)
     began = utc_now()
-    if _is_free(run, stopped):
+    deadline = time.monotonic() + WAIT_S
+    while (in_use := is_in_use(run)) and time.monotonic() <= deadline and not stopped():
+        time.sleep(0.2)
+    if not in_use:
         # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
         code = start(words_of(folder, cell), log, for_a_run(cell.record.environment))
-        ended = _ended(running, run, code, _last_message(log, position), was_stopped=stopped())
+        ended = _ended(running, run, code, log, position, was_stopped=stopped())
     else:  # started by hand, for example: not a failure, and the next call checks again
         ended = replace(running, state="interrupted", reason=IN_USE)
     attempt = {"began": began, "ended": utc_now(), "exit_code": ended.exit_code}
@@ -278,19 +282,18 @@ def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
         atomic.write_text(path, f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
 
 
-def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
-    """Wait for a run that an earlier sweep started; return whether it ended."""
-    deadline = time.monotonic() + WAIT_S
-    while is_in_use(run):
-        if time.monotonic() > deadline or stopped():
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped: bool) -> CellRecord:
+def _ended(cell: CellRecord, run: Path, code: int, log: Path, position: int, *, was_stopped: bool) -> CellRecord:
+    """Return the record of a run that has ended; its output begins at `position` of its log."""
     if code == EXIT_OK and records.is_finished(run):
         return replace(cell, state="finished", exit_code=EXIT_OK)
+    message = ""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(position, log.stat().st_size - 20_000))
+        text = file.read().decode("utf-8", "replace").strip()
+        # From "error:" on, or the last line.
+        errors = [match.end() for match in re.finditer(r"^error: ", text, re.MULTILINE)]
+        message = text[errors[-1] :] if errors else text.rpartition("\n")[2]
+        message = message if len(message) <= _MAX_REASON else f"{message[:_MAX_REASON]}..."
     signal = -code if code < 0 else code - 128 if code > 128 else None  # 128 + n: signal n, of a shell or a container
     state: State = "failed"
     if code == EXIT_OK:
@@ -309,19 +312,6 @@ def was_killed(cell: CellRecord) -> bool:
     return is_interrupted or (cell.state == "failed" and cell.exit_code in _MAY_PASS)
 
 
-def _last_message(log: Path, position: int) -> str:
-    """Return the last message of a run: from "error:" on, or its last line."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(position, log.stat().st_size - 20_000))
-            text = file.read().decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-    errors = [match.start() for match in re.finditer(r"^error: ", text, re.MULTILINE)]
-    last = text[errors[-1] + len("error: ") :] if errors else text.rpartition("\n")[2]
-    return last if len(last) <= _MAX_REASON else f"{last[:_MAX_REASON]}..."
-
-
 def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> None:
     """Write the record of the matrix, and the configurations of the runs that are listed."""
     names = dict.fromkeys([*record.listed, *(cell.name for cell in cells)])
@@ -331,9 +321,11 @@ def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> No
 
 
 def listed(folder: Path, cell: Cell, *, run_code: bool = False) -> dict[str, Any]:
-    """Return a run as plain data: its command, with --run-code if wanted, its variables and its files."""
+    """Return a run as plain data: its command, alone and as a line of a shell, its variables and its files."""
     environment = for_a_run(cell.record.environment)
     command = [PROGRAM, *words_of(folder, cell), *(["--run-code"] if run_code else [])]
+    unset = [word for name, value in environment.items() if value is None for word in ("-u", name)]
+    given = [f"{name}={value}" for name, value in environment.items() if value is not None]
     return {
         "name": cell.name,
         "num_processes": cell.record.num_processes,
@@ -343,12 +335,5 @@ def listed(folder: Path, cell: Cell, *, run_code: bool = False) -> dict[str, Any
         "folder": str(cell_run_folder(folder, cell.name)),
         "log": str(folder / LOGS_FOLDER / f"{cell.name}.txt"),
         "command": command,
-        "line": shell_line(command, environment),
+        "line": shlex.join([*(["env", *unset, *given] if environment else []), *command]),
     }
-
-
-def shell_line(command: Sequence[str], environment: Mapping[str, str | None]) -> str:
-    """Return a command for a shell, with its variables in front."""
-    unset = [word for name, value in environment.items() if value is None for word in ("-u", name)]
-    given = [f"{name}={value}" for name, value in environment.items() if value is not None]
-    return shlex.join([*(["env", *unset, *given] if environment else []), *command])

@@ -73,7 +73,21 @@ def read_search(file: MatrixFile, search: Search, folder: Path) -> Trials:
         message = "search.at_once has no effect with method: random, which needs no scores: remove it"
         file.refuse(message, "search.at_once", "config.no_effect")
     for key, wanted in search.space.items():
-        if (problem := _problem_of_range(key, wanted)) is not None:
+        given: dict[str, Any] = wanted if isinstance(wanted, dict) else {}
+        ends: tuple[Any, Any] = (given.get("min"), given.get("max"))
+        (low, high), scale, problem = ends, given.get("scale", "linear"), None
+        is_range = all(type(end) in (int, float) and math.isfinite(end) for end in ends) and low < high
+        if key in SEEDS:
+            problem = f": trials are compared by their mean over seeds; list them: axes: {{{key}: [1, 2, 3]}}"
+        elif isinstance(wanted, list) and len(wanted) > 1:
+            if len({one_line(value) for value in wanted}) < len(wanted):
+                problem = " has a choice twice; keep one"
+        elif not is_range or not given.keys() <= {"min", "max", "scale"} or scale not in ("linear", "log"):
+            allowed = "{min: 1e-5, max: 1e-4, scale: log}, with min below max, or a list of two choices or more"
+            problem = f" is {describe_value(wanted)}; allowed: {allowed}; scale is linear or log"
+        elif scale == "log" and low <= 0:
+            problem = f".min is {low}; allowed with scale: log: above 0"
+        if problem is not None:
             file.refuse(f"search.space.{key}{problem}", f"search.space.{key}")
     if len(file.problems) > before:
         return {}
@@ -96,21 +110,6 @@ def read_search(file: MatrixFile, search: Search, folder: Path) -> Trials:
     return _named(known[: min(max(num_random, len(earlier)), search.trials)])
 
 
-def _problem_of_range(key: str, wanted: Any) -> str | None:
-    if key in SEEDS:
-        return f": trials are compared by their mean over seeds; list them: axes: {{{key}: [1, 2, 3]}}"
-    if isinstance(wanted, list) and len(wanted) > 1:
-        return " has a choice twice; keep one" if len({one_line(value) for value in wanted}) < len(wanted) else None
-    given: dict[str, Any] = wanted if isinstance(wanted, dict) else {}
-    ends: tuple[Any, Any] = (given.get("min"), given.get("max"))
-    (low, high), scale = ends, given.get("scale", "linear")
-    is_range = all(type(end) in (int, float) and math.isfinite(end) for end in ends) and low < high
-    if not is_range or not given.keys() <= {"min", "max", "scale"} or scale not in ("linear", "log"):
-        allowed = "{min: 1e-5, max: 1e-4, scale: log}, with min below max, or a list of two choices or more"
-        return f" is {describe_value(wanted)}; allowed: {allowed}; scale is linear or log"
-    return f".min is {low}; allowed with scale: log: above 0" if scale == "log" and low <= 0 else None
-
-
 def sampled(search: Search) -> Trials:
     """Return random settings, no two the same; fewer than wanted where the space has no more of them.
 
@@ -126,8 +125,8 @@ def sampled(search: Search) -> Trials:
             elif wanted.get("scale") == "log":
                 number = math.exp(generator.uniform(math.log(wanted["min"]), math.log(wanted["max"])))
             else:
-                draw = generator.randint if _is_whole(wanted) else generator.uniform
-                number = draw(wanted["min"], wanted["max"])
+                ends = wanted["min"], wanted["max"]
+                number = generator.randint(*ends) if isinstance(sum(ends), int) else generator.uniform(*ends)
             settings[key] = _value(wanted, number)
         trials.setdefault(one_line(settings), settings)
         if len(trials) == search.trials:
@@ -139,16 +138,13 @@ def _named(trials: list[dict[str, Any]]) -> Trials:
     return {f"t{number:03d}": settings for number, settings in enumerate(trials, 1)}
 
 
-def _is_whole(wanted: Any) -> bool:
-    return type(wanted["min"]) is type(wanted["max"]) is int
-
-
 def _value(wanted: Any, number: float) -> Any:
     """Return a choice by its number, or a number of a range, whole or with three significant digits."""
     if isinstance(wanted, list):
         return wanted[int(number)]
-    number = round(number) if _is_whole(wanted) else float(f"{number:.{_DIGITS}g}")
-    return min(max(number, wanted["min"]), wanted["max"])
+    ends = wanted["min"], wanted["max"]
+    number = round(number) if isinstance(sum(ends), int) else float(f"{number:.{_DIGITS}g}")
+    return min(max(number, ends[0]), ends[1])
 
 
 def validation_score(folder: Path, cell: CellRecord) -> float | None:
@@ -199,8 +195,9 @@ def next_trials(search: Search, folder: Path, record: SweepRecord) -> Trials | N
         if isinstance(wanted, list):
             distributions[key] = kinds.CategoricalDistribution(range(len(wanted)))
         else:
-            kind = kinds.IntDistribution if _is_whole(wanted) else kinds.FloatDistribution
-            distributions[key] = kind(wanted["min"], wanted["max"], log=wanted.get("scale") == "log")
+            ends = wanted["min"], wanted["max"]
+            kind = kinds.IntDistribution if isinstance(sum(ends), int) else kinds.FloatDistribution
+            distributions[key] = kind(*ends, log=wanted.get("scale") == "log")
     for name, settings in known.items():
         mean = statistics.fmean(scores.get(name, [math.nan]))
         if math.isfinite(mean):

@@ -63,7 +63,8 @@ class Training:
         self.after: Callable[[], object] = lambda: None
 
     def __call__(self, matrix, plan, names, *, retry_failed: bool, run_code: bool) -> TrainedSweep:
-        record, todo = plan.record, plan.to_train(names, retry_failed=retry_failed)
+        record, selected = plan.record, [cell for cell in plan.in_order() if cell.name in names]
+        todo = [cell for cell in selected if cell.runs(retry_failed=retry_failed)]
         self.trained.append([cell.name for cell in todo])
         for cell in todo:
             state: State = self.states.get(cell.name, "finished")

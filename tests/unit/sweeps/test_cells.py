@@ -12,7 +12,7 @@ from whole_records import WHOLE_RUN
 
 from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.matrix import all_probes, read_matrix
+from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.run import plan_of
 
 
@@ -358,7 +358,7 @@ def test_a_teacher_without_a_folder_is_found_before_the_first_run(matrix_file: P
 
 def test_a_probe_has_no_teacher(matrix_file: Path):
     cells(matrix_file, "{size: large}")
-    found = {cell.name: cell for cell in cells_of(all_probes(read_matrix(matrix_file)))}
+    found = {cell.name: cell for cell in cells_of(read_matrix(matrix_file, as_probes=True))}
     assert found["small_seed-41"].impossible is not None
     assert found["large_seed-41"].impossible is None
 

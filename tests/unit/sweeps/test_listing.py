@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from whole_records import WHOLE_RUN, WHOLE_SUMMARY
@@ -11,7 +12,7 @@ from paratune.records.sweep import read_sweep
 from paratune.reports.matrix import read_joined
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.run import listed, plan_of, shell_line, write_listed
+from paratune.sweeps.run import listed, plan_of, write_listed
 
 FIRST = "learning_rate-0.0001_seed-41"
 
@@ -55,10 +56,17 @@ def test_what_was_listed_is_known_until_a_sweep_takes_over(matrix_file: Path):
     assert set(read_sweep(matrix.folder).listed) == {cell.name for cell in cells}
 
 
-def test_odd_values_are_quoted():
-    line = shell_line(["paratune", "train", "my runs/$(x).yaml"], {"A": "a b; rm -rf *"})
-    assert shlex.split(line) == ["env", "A=a b; rm -rf *", "paratune", "train", "my runs/$(x).yaml"]
-    assert shell_line(["paratune"], {}) == "paratune"
+def test_odd_values_are_quoted(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text() + 'env: {A: "a b; rm -rf *"}\n')
+    first, *_ = cells_of(read_matrix(matrix_file))
+    run = listed(Path("my runs/$(x)"), first)
+    settings = {"A=a b; rm -rf *", "PARATUNE_RECORD_ENVIRONMENT=A"}
+    assert (words := shlex.split(run["line"]))[0] == "env"
+    assert {*words[1:3]} == settings
+    assert words[3:6] == ["paratune", "train", f"my runs/$(x)/configs/{first.name}.yaml"]
+    assert listed(Path("m"), replace(first, record=replace(first.record, environment={})))["line"].startswith(
+        "paratune"
+    )
 
 
 def _finish(path: Path, name: str, environment: dict, **changes: object) -> None:

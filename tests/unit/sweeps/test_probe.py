@@ -8,7 +8,7 @@ from raised import check_code, raises_code
 from paratune.config.load import load_config, show_text
 from paratune.errors import ConfigError
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.matrix import all_probes, read_matrix
+from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.run import plan_of
 
 FULL = """
@@ -70,7 +70,7 @@ def test_an_option_of_a_set_that_a_probe_leaves_out_keeps_the_set(matrix_file: P
 
 def test_the_same_matrix_as_probes_in_a_folder_of_its_own(matrix_file: Path):
     full = _cells(matrix_file, "", axes="{train.eps: [1.0, 2.0]}")
-    matrix = all_probes(read_matrix(matrix_file))
+    matrix = read_matrix(matrix_file, as_probes=True)
     cells = cells_of(matrix)
     assert (matrix.name, matrix.folder) == ("m.probe", Path("runs/m.probe"))
     assert [cell.record.kind for cell in cells] == ["probe"] * 2
@@ -83,7 +83,7 @@ def test_the_same_matrix_as_probes_in_a_folder_of_its_own(matrix_file: Path):
 
 def test_runs_that_differ_behind_the_first_steps_are_probed_once(matrix_file: Path):
     _cells(matrix_file, "", axes="{train.epochs: [1, 2], train.eps: [1.0, 2.0]}")
-    cells = cells_of(all_probes(read_matrix(matrix_file)))
+    cells = cells_of(read_matrix(matrix_file, as_probes=True))
     assert [cell.impossible for cell in cells] == [
         *(None, None),
         "as a probe it is the same as epochs-1_eps-1.0",
@@ -93,8 +93,7 @@ def test_runs_that_differ_behind_the_first_steps_are_probed_once(matrix_file: Pa
 
 def test_a_matrix_of_probes_is_one_already(matrix_file: Path):
     _cells(matrix_file, "probe: {}\n")
-    matrix = read_matrix(matrix_file)
-    assert all_probes(matrix) == matrix
+    assert read_matrix(matrix_file, as_probes=True) == read_matrix(matrix_file)
 
 
 def test_probes_need_no_validation_set_to_be_compared(matrix_file: Path):
