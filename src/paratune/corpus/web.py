@@ -190,20 +190,18 @@ class Client(AbstractContextManager["Client"]):
                     self._limit.hold(wait_s if asked_s is None else asked_s)
                 self._refuse_long_hold()
             if number < self._network.tries:
-                self._log_wait(problem, max(wait_s, self._limit.held_s()))
+                left_s = max(wait_s, self._limit.held_s())
+                with self._lock:
+                    is_logged = left_s >= LOGGED_WAIT_S and time.monotonic() >= self._logged_until_s
+                    if is_logged:  # once for all threads
+                        self._logged_until_s = time.monotonic() + left_s
+                if is_logged:
+                    extra = coded("corpus.server_retry", origin=self.origin)
+                    log.warning("%s: %s; retrying in %.0f s", self.origin, plain(problem), left_s, extra=extra)
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
         tries = f"{self._network.tries} tries" if self._network.tries > 1 else "one try"
         raise Unavailable(f"{self.origin}: {problem} after {tries}", is_out=is_out)
-
-    def _log_wait(self, problem: str, wait_s: float) -> None:
-        """Log a wait, once for all threads."""
-        with self._lock:
-            if wait_s < LOGGED_WAIT_S or time.monotonic() < self._logged_until_s:
-                return
-            self._logged_until_s = time.monotonic() + wait_s
-        extra = coded("corpus.server_retry", origin=self.origin)
-        log.warning("%s: %s; retrying in %.0f s", self.origin, plain(problem), wait_s, extra=extra)
 
     def _refuse_long_hold(self) -> None:
         if (left := self._limit.held_s()) > self._network.max_hold_s:

@@ -258,14 +258,6 @@ def simplified(text: str) -> str:
     return f" {' '.join(_NUMBER.sub('0', text).lower().split())} "
 
 
-@cache
-def _vectorizers() -> tuple[Any, Any]:
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    make = partial(HashingVectorizer, n_features=NUM_FEATURES, alternate_sign=False, norm=None, preprocessor=simplified)
-    return make(analyzer="char", ngram_range=(2, 5)), make(ngram_range=(1, 2), token_pattern=r"\S+")
-
-
 def features(texts: Sequence[str]) -> Any:
     """Return the features of texts: n-grams of 2 to 5 characters, and of 1 and 2 words.
 
@@ -273,9 +265,12 @@ def features(texts: Sequence[str]) -> Any:
         (N, 2 * NUM_FEATURES), sparse: 1 + log of each count, scaled so that the sum of squares of a text is 1.
     """
     from scipy.sparse import hstack
+    from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.preprocessing import normalize
 
-    counts = hstack([vectorizer.transform(texts) for vectorizer in _vectorizers()], format="csr")
+    make = partial(HashingVectorizer, n_features=NUM_FEATURES, alternate_sign=False, norm=None, preprocessor=simplified)
+    vectorizers = make(analyzer="char", ngram_range=(2, 5)), make(ngram_range=(1, 2), token_pattern=r"\S+")
+    counts = hstack([vectorizer.transform(texts) for vectorizer in vectorizers], format="csr")
     counts.data = 1 + np.log(counts.data)
     return normalize(counts, copy=False)
 
@@ -300,12 +295,19 @@ def train(texts: "pd.DataFrame") -> tuple[VarietyModel, dict[str, Any]]:
         The classifier, and its evaluation: the figures of each source, by length, of a classifier that was trained on
         the other sources; for a single source, on nine tenths of it.
     """
+    import pandas as pd
+
     names = texts["source"].unique()
     left_out = [texts["source"] == name for name in names] if len(names) > 1 else [texts["is_held_out"]]
     # With one thread the order of sums does not depend on the machine.
     with require("threadpoolctl", extra="corpus").threadpool_limits(limits=1):
         matrix = features(texts["text"])
-        scored = _scores_of_left_out(matrix, texts, left_out)
+        parts = []
+        for is_left_out in left_out:  # scored by a model that was trained on the others
+            chosen = is_left_out.to_numpy()
+            model = _fit(matrix[~chosen], texts[~chosen], C=C)
+            parts.append(texts[chosen].assign(score=model.decision_function(matrix[chosen])))
+        scored = pd.concat(parts)
         # Probabilities are fitted to scores (Platt, 1999), with a slope that grows with the length of a text.
         lengths = np.log(scored["text"].str.len())
         pairs = np.stack([scored["score"], scored["score"] * lengths], axis=1)
@@ -327,18 +329,6 @@ def _fit(matrix: Any, texts: "pd.DataFrame", **options: float) -> Any:
         return LogisticRegression(max_iter=MAX_STEPS, **options).fit(
             matrix, texts["is_european"], sample_weight=row_weights
         )
-
-
-def _scores_of_left_out(matrix: Any, texts: "pd.DataFrame", parts: Sequence[Any]) -> "pd.DataFrame":
-    """Return the texts of each part with the column `score`, by a model that was trained on the texts of no part."""
-    import pandas as pd
-
-    scored = []
-    for is_left_out in parts:
-        chosen = is_left_out.to_numpy()
-        model = _fit(matrix[~chosen], texts[~chosen], C=C)
-        scored.append(texts[chosen].assign(score=model.decision_function(matrix[chosen])))
-    return pd.concat(scored)
 
 
 def _figures(scored: "pd.DataFrame", calibration: Any) -> dict[str, dict[str, Any]]:

@@ -66,24 +66,19 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
         # Whether the first word did not fit on the line before.
         full = line and before and len(before.expandtabs()) + 1 + len(line.split(maxsplit=1)[0]) > slack * width
         if line and before and not _ITEM.match(line) and (full or before.endswith(HYPHEN)):
-            paragraphs[-1][-1] = _without_line_end(paragraphs[-1][-1], line, known)
-            paragraphs[-1].append(line)
+            last = paragraphs[-1][-1]
+            left, right = _BROKEN.search(last), _WORD.match(line)
+            if left is None or right is None or not right[0][0].islower():
+                joined = f"{last[:-1]}-" if last.endswith(HYPHEN) else f"{last} "
+            else:
+                # A hyphen is kept if the text contains the word with a hyphen and not without one.
+                whole, parted = (left[1] + right[0]).lower(), f"{left[1]}-{right[0]}".lower()
+                joined = f"{last[:-1]}-" if parted in known and whole not in known else last[:-1]
+            paragraphs[-1][-1:] = [joined, line]
         elif line:
             paragraphs.append([line])
         before = raw_line.rstrip()
     return ["".join(parts) for parts in paragraphs]
-
-
-def _without_line_end(line: str, following: str, known: set[str]) -> str:
-    """Return a line to which the next one can be appended: with a space at the end, or without a hyphen.
-
-    A hyphen is kept if the text contains the word with a hyphen and not without one.
-    """
-    left, right = _BROKEN.search(line), _WORD.match(following)
-    if left is None or right is None or not right[0][0].islower():
-        return f"{line[:-1]}-" if line.endswith(HYPHEN) else f"{line} "
-    whole, parted = (left[1] + right[0]).lower(), f"{left[1]}-{right[0]}".lower()
-    return f"{line[:-1]}-" if parted in known and whole not in known else line[:-1]
 
 
 CONFIG = ftfy.TextFixerConfig(unescape_html=False, uncurl_quotes=False, explain=False)

@@ -42,20 +42,16 @@ def _joined(pieces: list[str]) -> Iterator[str]:
     """Yield the sentences of a line, joined where the splitter was wrong."""
     sentence = ""
     for piece in pieces:
-        if sentence and not _belongs(sentence, piece):
+        last = _OPENING_MARKS.sub("", sentence.rsplit(" ", 1)[-1])
+        ends_in_abbreviation = last.endswith(".") and last[:-1].lower() in _ABBREVIATIONS
+        continues = piece[:1].islower() or _NUMERAL.fullmatch(sentence) or ends_in_abbreviation
+        if sentence and not continues:
             yield sentence
             sentence = piece
         else:
             sentence = f"{sentence} {piece}" if sentence else piece
     if sentence:
         yield sentence
-
-
-def _belongs(before: str, after: str) -> bool:
-    if after[:1].islower() or _NUMERAL.fullmatch(before):
-        return True
-    last = _OPENING_MARKS.sub("", before.rsplit(" ", 1)[-1])
-    return last.endswith(".") and last[:-1].lower() in _ABBREVIATIONS
 
 
 def rejection_reason(sentence: str, settings: SentenceSettings) -> str | None:
