@@ -207,11 +207,6 @@ def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list
     Contradictions are checked only if all options are valid.
     """
     site = Site.model_validate(values)
-    problems = [*_word_problems(site), *_option_problems(site), *(_contradictions(site) if is_valid else [])]
-    return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in problems]
-
-
-def _word_problems(site: Site) -> list[tuple[str, str]]:
     reasons = [
         *((f"modules[{number}]", word_problem(module)) for number, module in enumerate(site.modules)),
         *((f"gres[{number}]", word_problem(resource)) for number, resource in enumerate(site.gres)),
@@ -229,20 +224,16 @@ def _word_problems(site: Site) -> list[tuple[str, str]]:
             if option in ("--cleanenv", "-e", "--containall", "-C"):
                 reason = f"is {option}, which removes the variables of the job and of the site; leave it out"
             reasons.append((f"container.options[{number}]", reason))
-    return [(key, reason) for key, reason in reasons if reason]
-
-
-def _option_problems(site: Site) -> list[tuple[str, str]]:
-    problems = []
     for number, option in enumerate(site.sbatch):
         key, name = f"sbatch[{number}]", option.removeprefix("--").partition("=")[0]
         if not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f\"'\\#]+)?", option):
-            problems.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
+            reasons.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
         elif name in OWN_OPTIONS:
-            problems.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name]}: of the site"))
+            reasons.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name]}: of the site"))
         elif name in RESERVED:
-            problems.append((key, f"gives --{name}, which paratune sets; remove it"))
-    return problems
+            reasons.append((key, f"gives --{name}, which paratune sets; remove it"))
+    reasons += _contradictions(site) if is_valid else []
+    return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in reasons if reason]
 
 
 def _contradictions(site: Site) -> list[tuple[str, str]]:

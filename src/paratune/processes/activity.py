@@ -76,25 +76,15 @@ def read_work(proc: Path = _PROC) -> Readings:
     cpu_s: dict[str, float] = {}
     for path in (*threads, *_descendants(own, proc)):
         with suppress(OSError, ValueError, IndexError):
-            page_bytes, cpu_s[str(path)] = _paged_bytes_and_cpu_s(path)
-            num_bytes[str(path)] = page_bytes + _io_bytes(path)
+            # Fields from the third one follow the name in parentheses, which may contain any character.
+            fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            num_major_faults, user, system = int(fields[9]), int(fields[11]), int(fields[12])
+            num_bytes[str(path)] = num_major_faults * os.sysconf("SC_PAGE_SIZE")  # page faults read whole pages
+            cpu_s[str(path)] = (user + system) / os.sysconf("SC_CLK_TCK")
+            # Bytes of read and write calls, if they are counted.
+            lines = (line.partition(":") for line in (path / "io").read_text().splitlines())
+            num_bytes[str(path)] += sum(int(value) for name, _, value in lines if name in ("rchar", "wchar"))
     return Readings(num_bytes | _received_bytes(own / "fd"), cpu_s)
-
-
-def _io_bytes(process: Path) -> int:
-    """Return the bytes of read and write calls of a process or thread; 0 if they are not counted."""
-    with suppress(OSError, ValueError):
-        lines = (line.partition(":") for line in (process / "io").read_text().splitlines())
-        return sum(int(value) for name, _, value in lines if name in ("rchar", "wchar"))
-    return 0
-
-
-def _paged_bytes_and_cpu_s(process: Path) -> tuple[int, float]:
-    """Return the bytes that page faults have read (whole pages), and the seconds of CPU time."""
-    # Fields from the third one follow the name in parentheses, which may contain any character.
-    fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    num_major_faults, user, system = int(fields[9]), int(fields[11]), int(fields[12])
-    return num_major_faults * os.sysconf("SC_PAGE_SIZE"), (user + system) / os.sysconf("SC_CLK_TCK")
 
 
 def _descendants(process: Path, proc: Path) -> Iterator[Path]:
@@ -112,22 +102,16 @@ def _received_bytes(descriptors: Path) -> dict[str, int]:
     for path in _entries(descriptors):
         with suppress(OSError, ValueError):
             target = str(path.readlink())
-            if target.startswith("socket:") and (received := _tcp_received(int(path.name))) is not None:
-                received_by_socket[target] = received
+            if not target.startswith("socket:"):
+                continue
+            # By libc, since a Python socket object could change the mode of the socket.
+            info = ctypes.create_string_buffer(_TCP_INFO_BYTES_RECEIVED + 8)
+            size = ctypes.c_uint32(len(info))
+            getsockopt = ctypes.CDLL(None).getsockopt
+            failed = getsockopt(int(path.name), socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(size))
+            if not failed and size.value >= len(info):  # not another kind of socket, or an older system
+                received_by_socket[target] = int(struct.unpack_from("=Q", info, _TCP_INFO_BYTES_RECEIVED)[0])
     return received_by_socket
-
-
-def _tcp_received(descriptor: int) -> int | None:
-    """Return the bytes received by a TCP socket; None for another descriptor, or an older system.
-
-    Calls libc, since a Python socket object could change the mode of the socket.
-    """
-    info = ctypes.create_string_buffer(_TCP_INFO_BYTES_RECEIVED + 8)
-    size = ctypes.c_uint32(len(info))
-    getsockopt = ctypes.CDLL(None).getsockopt
-    if getsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(size)) or size.value < len(info):
-        return None
-    return int(struct.unpack_from("=Q", info, _TCP_INFO_BYTES_RECEIVED)[0])
 
 
 def _entries(folder: Path) -> Iterable[Path]:

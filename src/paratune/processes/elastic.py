@@ -31,10 +31,6 @@ class TorchrunStart:
     """Number of restarts after failures, without restarts for a new node."""
     max_restarts: int
 
-    @property
-    def has_id(self) -> bool:
-        return self.run_id not in ("", NO_ID)
-
 
 def read_torchrun(environ: Mapping[str, str] = os.environ) -> TorchrunStart | None:
     """Return the variables of torchrun; None if another program started the process."""
@@ -66,7 +62,10 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
         )
     if mode == "resume" or not (folder / RUN_FILE).exists():
         return mode
-    if start.has_id and start.run_id in _ids_of(folder):
+    has_id = start.run_id not in ("", NO_ID)
+    sessions = read_run(folder).get("sessions") or []
+    starts = [session.get("torchrun") for session in sessions if isinstance(session, dict)]
+    if has_id and start.run_id in {str(earlier.get("run_id")) for earlier in starts if isinstance(earlier, dict)}:
         if mode == "overwrite" and start.num_restarts == 0:
             message = (
                 f"--overwrite: {folder} was started with this --rdzv-id, {start.run_id}, and torchrun may have started "
@@ -74,7 +73,7 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
             )
             raise CheckpointError(message, code="elastic.restart", option="--overwrite", value=folder)
         return "resume"
-    if start.num_restarts and not start.has_id:
+    if start.num_restarts and not has_id:
         raise LaunchError(
             f"torchrun restarted this run (restart {start.num_restarts} of {start.max_restarts}), and it is unknown "
             f"whether the run in {folder} is the same: give torchrun a new --rdzv-id for each start, or use --resume, "
@@ -85,28 +84,21 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
     return mode
 
 
-def _ids_of(folder: Path) -> set[str]:
-    """Return the rendezvous ids of the sessions of a run."""
-    sessions = read_run(folder).get("sessions")
-    starts = [session.get("torchrun") for session in sessions if isinstance(session, dict)] if sessions else []
-    return {str(start.get("run_id")) for start in starts if isinstance(start, dict)}
-
-
 def note_stop(environ: Mapping[str, str] = os.environ) -> None:
     """Record a request to stop, for the processes that torchrun may start next.
 
     Not for `ENDED_BY_TORCHRUN`: torchrun receives these signals itself and restarts nothing.
     """
-    note = _stop_note(environ)
-    if note is not None:
+    folder = _folder(environ)
+    if folder is not None:
         with suppress(OSError):
-            note.touch()
+            (folder / STOP_NOTE).touch()
 
 
 def stop_was_requested(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether `note_stop` was called in an earlier start by this torchrun on this machine."""
-    note = _stop_note(environ)
-    return note is not None and note.exists()
+    folder = _folder(environ)
+    return folder is not None and (folder / STOP_NOTE).exists()
 
 
 def note_micro_batch(size: int, rank: int, environ: Mapping[str, str] = os.environ) -> None:
@@ -129,11 +121,6 @@ def will_restart(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether torchrun restarts the processes if this one fails."""
     start = read_torchrun(environ)
     return start is not None and start.num_restarts < start.max_restarts
-
-
-def _stop_note(environ: Mapping[str, str]) -> Path | None:
-    folder = _folder(environ)
-    return None if folder is None else folder / STOP_NOTE
 
 
 def _folder(environ: Mapping[str, str]) -> Path | None:

@@ -71,10 +71,6 @@ class _Ranks:
         for number in self.signals:
             rank.process.send_signal(number)
 
-    def has_stopped(self, rank: _Rank) -> bool:
-        """Return whether a rank stopped properly (EXIT_STOPPED), or died from a signal that was sent from here."""
-        return rank.code is not None and (rank.code == EXIT_STOPPED or -rank.code in self.signals)
-
     def send(self, number: int) -> None:
         self.signals.append(number)
         for rank in self.all:
@@ -216,7 +212,7 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
             rank.code = code
             if code == EXIT_OK:
                 continue
-            if ranks.has_stopped(rank):
+            if code == EXIT_STOPPED or -code in ranks.signals:  # also of a signal that was sent from here
                 was_stopped = True
                 # A rank that stops during preparation leaves others in a wait that ignores signals.
                 if deadline == math.inf:
@@ -232,20 +228,14 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
             num_before = len(failed)
         if time.monotonic() > deadline:
             break
-    return _without_losses(failed, num_before, len(ranks.all)) if was_stopped else failed
-
-
-def _without_losses(failed: list[_Rank], num_before: int, num_processes: int) -> list[_Rank]:
-    """Return the failed ranks without those that lost a stopped rank, and print the messages of these.
-
-    Such ranks end with 5, in the same poll as the stopped rank or later. After a signal to all, any rank may end first.
-    A failure that was detected earlier has another cause.
-    """
+    if not was_stopped:
+        return failed
+    # Ranks that lost a stopped rank end with 5, in the same poll or later. After a signal to all, any rank may end
+    # first. A failure that was detected earlier has another cause.
     lost = [rank for rank in failed[num_before:] if rank.code == EXIT_LAUNCH]
     others = [rank for rank in failed if rank not in lost]
-    if not others:
-        for rank in lost:
-            _report_end(rank, num_processes, others="another one was stopped")
+    for rank in [] if others else lost:
+        _report_end(rank, len(ranks.all), others="another one was stopped")
     return others
 
 
