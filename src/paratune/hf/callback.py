@@ -65,7 +65,15 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         check_usable(self._folder, "overwrite" if overwrite else "new")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        _check_supported(args, state)
+        if args.device.type not in ("cpu", "cuda") or args.n_gpu > 1 or state.global_step:
+            message = (
+                "PhaseCallback measures a CPU or one CUDA device in each process, from the first step; found: "
+                f"{args.device.type}, {args.n_gpu} GPUs in this process, step {state.global_step}; start one process "
+                "for each GPU (torchrun --nproc-per-node N), train without resume_from_checkpoint, or remove the "
+                "callback"
+            )
+            facts = {"device": args.device.type, "n_gpu": args.n_gpu, "step": state.global_step}
+            raise ConfigError(message, code="hf.unsupported", **facts)
         mode: Mode = "overwrite" if self._overwrites or self._is_training else "new"
         if self._is_training:
             # The Trainer starts again, with `auto_find_batch_size` or after an error in a notebook.
@@ -98,8 +106,7 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._is_in_step = True
         self._enter("forward")
 
-    def on_substep_end(self, *_: Any, **kwargs: Any) -> None:
-        self._enter("forward")
+    on_substep_end = on_step_begin
 
     def on_pre_optimizer_step(self, *_: Any, **kwargs: Any) -> None:
         # Before the update changes both of them.
@@ -196,20 +203,6 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._phase = None if phase is None else self._clock(phase)
         if self._phase is not None:
             self._phase.__enter__()
-
-    def before_backward(self, loss: Tensor) -> None:
-        """End forward; `loss` is that of a micro-batch, divided by their number."""
-        if self._is_in_step:
-            self._enter(None)
-            if loss.numel() == 1:
-                own = loss.detach().reshape(())
-                self._step.loss = own if self._step.loss is None else self._step.loss + own
-            self._enter("backward")
-
-    def after_backward(self) -> None:
-        """End backward; after the last micro-batch the optimizer phase begins."""
-        if self._is_in_step:
-            self._enter("optimizer" if GradientState().sync_gradients else None)
 
     def _write_steps(self) -> None:
         """Write the steps that have ended. Collective."""
@@ -310,11 +303,17 @@ def _watch_backward(callback: PhaseCallback) -> Callable[[], None]:
             end()
             original(self, *args, **kwargs)
             return
-        current.before_backward(self)
+        if current._is_in_step:
+            current._enter(None)
+            if self.numel() == 1:  # the loss of a micro-batch, divided by their number
+                own, step = self.detach().reshape(()), current._step
+                step.loss = own if step.loss is None else step.loss + own
+            current._enter("backward")
         try:
             original(self, *args, **kwargs)
         finally:
-            current.after_backward()
+            if current._is_in_step:  # after the last micro-batch the optimizer phase begins
+                current._enter("optimizer" if GradientState().sync_gradients else None)
 
     def end() -> None:
         if torch.Tensor.backward is backward:
@@ -322,14 +321,3 @@ def _watch_backward(callback: PhaseCallback) -> Callable[[], None]:
 
     torch.Tensor.backward = backward  # type: ignore[method-assign]
     return end
-
-
-def _check_supported(args: TrainingArguments, state: TrainerState) -> None:
-    if args.device.type in ("cpu", "cuda") and args.n_gpu <= 1 and state.global_step == 0:
-        return
-    message = (
-        "PhaseCallback measures a CPU or one CUDA device in each process, from the first step; found: "
-        f"{args.device.type}, {args.n_gpu} GPUs in this process, step {state.global_step}; start one process for each "
-        "GPU (torchrun --nproc-per-node N), train without resume_from_checkpoint, or remove the callback"
-    )
-    raise ConfigError(message, code="hf.unsupported", device=args.device.type, n_gpu=args.n_gpu, step=state.global_step)

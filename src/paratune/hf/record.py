@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,33 +63,68 @@ def read_evaluation(metrics: Mapping[str, Any], loader: Any, state: TrainerState
     return None
 
 
-@dataclass(frozen=True)
 class TrainerRun:
-    """What the record needs of a Trainer run, in one process."""
+    """The record of a Trainer run, in one process."""
 
-    folder: Path
-    args: TrainingArguments
-    state: TrainerState
-    model: nn.Module
-    loader: Any
+    def __init__(
+        self, folder: Path, args: TrainingArguments, state: TrainerState, model: nn.Module, loader: Any
+    ) -> None:
+        """Keep what the record needs; `loader` is that of the training."""
+        self.folder, self.args, self.loader = folder, args, loader
+        self._state, self._model = state, model
+        metric, steps, num_batches = args.metric_for_best_model, args.gradient_accumulation_steps, _length(loader)
+        self._metric = None if metric is None else metric.removeprefix("eval_")
+        """It selects the best model."""
+        self._steps_per_epoch = None if num_batches is None else max(1, math.ceil(num_batches / steps))
+        size = state.train_batch_size or args.train_batch_size
+        self._batch = {"global_batch_size": size * steps * args.world_size}
+        self._batch |= {"micro_batch_size": size, "grad_accum_steps": steps}
+        distributed = AcceleratorState().distributed_type.value
+        kind = _STRATEGIES.get(distributed, distributed.lower())
+        self._traits = Traits(kind=f"trainer-{kind}", phases=_PHASES, own_phases=_OWN_PHASES.get(kind, ("get_batch",)))
 
     def write(self, *, warmup_steps: int) -> None:
         """Write run.json on rank 0, without the values that are unknown. Collective."""
-        args = self.args
+        args, batch, kind = self.args, self._batch, self._traits.kind
         nodes = gather_nodes(self.folder, None, local_rank=args.local_process_index)
         if args.process_index != 0:
             return
-        kind = self.traits.kind
-        name = str(getattr(getattr(self.model, "config", None), "_name_or_path", None) or type(self.model).__name__)
-        session = self._session(kind, name, nodes, warmup_steps)
+        name = str(getattr(getattr(self._model, "config", None), "_name_or_path", None) or type(self._model).__name__)
         if kind in ("trainer-single", "trainer-ddp"):
-            model = model_facts(self.model, name)
+            model = model_facts(self._model, name)
         else:  # sizes and weights are unknown where a rank has only a part of them
             unknown = dict.fromkeys(("num_parameters", "num_trainable", "size_bytes", "init_fingerprint"))
-            model = {"name": name, "architecture": type(self.model).__name__, **unknown}
-        dataset, num_steps = getattr(self.loader, "dataset", None), self.state.max_steps
+            model = {"name": name, "architecture": type(self._model).__name__, **unknown}
+        arguments = {key: value for key, value in args.to_dict().items() if key not in _OWN_ARGUMENTS}
+        arguments = json.loads(json.dumps(arguments, default=str))
+        trained = {key: arguments.pop(key) for key in _TRAIN_ARGUMENTS if key in arguments}
+        config = {
+            "run": {"name": self.folder.name, "folder": str(self.folder.parent), "seed": args.seed},
+            "model": {"name": name},
+            "batch": batch,
+            "train": {"trainer": "transformers", "schedule": trained.get("lr_scheduler_type"), **trained},
+            "evaluate": {
+                "best": self._metric if args.load_best_model_at_end else None,
+                "every": arguments.get("eval_strategy"),
+                "steps": arguments.get("eval_steps"),
+            },
+            "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+            "strategy": {"kind": kind},
+            "measure": {"warmup_steps": warmup_steps},
+            "trainer": arguments,
+        }
+        session = {
+            "config": config,
+            "hardware": nodes,
+            "world_size": args.world_size,
+            "device": args.device.type,
+            **process_facts(),
+            "strategy": {"kind": kind, "traits": asdict(self._traits), "options": {}},
+            "loader": {"workers": args.dataloader_num_workers},
+            "batch": {**batch, "layout": "padded"},
+        }
+        dataset, num_steps, began = getattr(self.loader, "dataset", None), self._state.max_steps, utc_now()
         fingerprint = getattr(dataset, "_fingerprint", None)  # of the library datasets
-        began = utc_now()
         record = {
             "schema_version": records.SCHEMA_VERSION,
             "run_id": self.folder.name,
@@ -118,68 +153,12 @@ class TrainerRun:
         }
         records.write_run(self.folder, record)
 
-    def _session(self, kind: str, name: str, nodes: list[dict[str, Any]], warmup_steps: int) -> dict[str, Any]:
-        """Return what each session of a run sets anew."""
-        args, batch = self.args, self._batch
-        arguments = {key: value for key, value in args.to_dict().items() if key not in _OWN_ARGUMENTS}
-        arguments = json.loads(json.dumps(arguments, default=str))
-        trained = {key: arguments.pop(key) for key in _TRAIN_ARGUMENTS if key in arguments}
-        config = {
-            "run": {"name": self.folder.name, "folder": str(self.folder.parent), "seed": args.seed},
-            "model": {"name": name},
-            "batch": batch,
-            "train": {"trainer": "transformers", "schedule": trained.get("lr_scheduler_type"), **trained},
-            "evaluate": {
-                "best": self._metric if args.load_best_model_at_end else None,
-                "every": arguments.get("eval_strategy"),
-                "steps": arguments.get("eval_steps"),
-            },
-            "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
-            "strategy": {"kind": kind},
-            "measure": {"warmup_steps": warmup_steps},
-            "trainer": arguments,
-        }
-        return {
-            "config": config,
-            "hardware": nodes,
-            "world_size": args.world_size,
-            "device": args.device.type,
-            **process_facts(),
-            "strategy": {"kind": kind, "traits": asdict(self.traits), "options": {}},
-            "loader": {"workers": args.dataloader_num_workers},
-            "batch": {**batch, "layout": "padded"},
-        }
-
-    @property
-    def traits(self) -> Traits:
-        """Phases and kind of the parallel strategy; the kind has the prefix `trainer-`."""
-        distributed = AcceleratorState().distributed_type.value
-        kind = _STRATEGIES.get(distributed, distributed.lower())
-        return Traits(kind=f"trainer-{kind}", phases=_PHASES, own_phases=_OWN_PHASES.get(kind, ("get_batch",)))
-
-    @property
-    def _metric(self) -> str | None:
-        """Metric that selects the best model, without the prefix `eval_`."""
-        metric = self.args.metric_for_best_model
-        return None if metric is None else metric.removeprefix("eval_")
-
-    @property
-    def _steps_per_epoch(self) -> int | None:
-        num_batches = _length(self.loader)
-        return None if num_batches is None else max(1, math.ceil(num_batches / self.args.gradient_accumulation_steps))
-
-    @property
-    def _batch(self) -> dict[str, int]:
-        size, steps = self.state.train_batch_size or self.args.train_batch_size, self.args.gradient_accumulation_steps
-        samples = size * steps * self.args.world_size
-        return {"global_batch_size": samples, "micro_batch_size": size, "grad_accum_steps": steps}
-
     def write_summary(self, progress: Progress) -> None:
         """Write summary.json on rank 0, from the event logs of all ranks. Collective."""
         peaks = rank_peaks(self.args.device, reduce_over_ranks)
         if self.args.process_index != 0:
             return
-        state, kept = self.state, progress.step
+        state, kept = self._state, progress.step
         if state.best_global_step:
             progress.best = {"step": state.best_global_step, "metric": self._metric, "value": state.best_metric}
             kept = state.best_global_step if self.args.load_best_model_at_end else kept
@@ -194,7 +173,7 @@ class TrainerRun:
             device=self.args.device.type,
             cost_ms=None,
             global_batch_size=self._batch["global_batch_size"],
-            traits=self.traits,
+            traits=self._traits,
             noise_reason=NOT_MEASURED,
             profile_reason=NOT_MEASURED,
             communication_reason=NOT_MEASURED,
