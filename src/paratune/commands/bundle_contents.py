@@ -201,12 +201,30 @@ def _plain_name(name: str) -> str:
 def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle: Path) -> LoadedConfig:
     """Write the configuration with the paths of `folder`, which `unpacked` becomes, and return it as it loads.
 
+    An absolute `run.folder` becomes `runs` in the folder. Revisions are dropped: the bundle has the files.
+
     Raises:
-        DataError: This version cannot read the configuration.
+        DataError: This version cannot read the configuration, or its run folder is outside.
     """
-    config = unpacked / CONFIG_FILE
+    values: dict[str, Any] = deepcopy(dict(manifest.config))
     try:
-        values = _configuration(manifest, folder)
+        for key, value in manifest.paths.items():
+            names = value if isinstance(value, list) else [value]
+            paths = [name if name.startswith("demo:") else str(folder / name) for name in names]
+            *above, last = key.split(".", 2)
+            section = values
+            for name in above:
+                section = section[name]
+            section[last] = paths if isinstance(value, list) else paths[0]
+        values["model"] |= {"revision": None, "tokenizer_revision": None}
+        values["data"] |= {"hub_revision": None, "cache_dir": None}
+        runs = Path(values["run"]["folder"])
+        if ".." in runs.parts:
+            message = f"run.folder: {runs} is outside the folder of the bundle; nothing was unpacked"
+            raise DataError(message, code="bundle.unsafe", key="run.folder", value=runs)
+        if runs.is_absolute():
+            values["run"]["folder"] = str(folder / "runs")
+        config = unpacked / CONFIG_FILE
         config.write_text(HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
         return load_config(config)
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
@@ -216,29 +234,3 @@ def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle
             f"{bundle}: this version cannot read its configuration, of paratune {version}; nothing was unpacked: {why}"
         )
         raise DataError(message, code="run.other_version", bundle=bundle, version=version) from error
-
-
-def _configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
-    """Return the configuration of a bundle that was unpacked into a folder.
-
-    An absolute `run.folder` becomes `runs` in the folder. Revisions are dropped: the bundle has the files.
-    """
-    values: dict[str, Any] = deepcopy(dict(manifest.config))
-    for key, value in manifest.paths.items():
-        names = value if isinstance(value, list) else [value]
-        paths = [name if name.startswith("demo:") else str(folder / name) for name in names]
-        *above, last = key.split(".", 2)
-        section = values
-        for name in above:
-            section = section[name]
-        section[last] = paths if isinstance(value, list) else paths[0]
-    values["model"] |= {"revision": None, "tokenizer_revision": None}
-    values["data"]["hub_revision"] = None
-    runs = Path(values["run"]["folder"])
-    if ".." in runs.parts:
-        message = f"run.folder: {runs} is outside the folder of the bundle; nothing was unpacked"
-        raise DataError(message, code="bundle.unsafe", key="run.folder", value=runs)
-    if runs.is_absolute():
-        values["run"]["folder"] = str(folder / "runs")
-    values["data"]["cache_dir"] = None
-    return values

@@ -134,11 +134,17 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None, setup: Q
     """
     max_length = config.data.max_length or model_limit
     sources = list(data_sources(config.data))
-    if large := _too_large(sources):
+    sizes = {}
+    for _, source in sources:
+        path = local_path(source)
+        if path is not None and (file := path_and_split(path)[0]).is_file():
+            sizes[source] = file.stat().st_size
+    if sum(sizes.values()) > MAX_BYTES:
         why = "Reading it takes too long for a check."
         remedy = "paratune data shows its content"
         place = str(setup.path)
-        notes = (Finding("data_large", "note", f"{name} was not read", why, remedy, place) for name in large)
+        large = (f"{source} ({format_bytes(size)}) was not read" for source, size in sizes.items())
+        notes = (Finding("data_large", "note", fact, why, remedy, place) for fact in large)
         return DataFacts(findings=tuple(notes), max_length=max_length, model_limit=model_limit)
     findings: dict[tuple[str, ...], Finding] = {}
     for key, source in sources:
@@ -171,16 +177,6 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None, setup: Q
 
 def _problem(setup: QueuedRun, code: str, key: str, error: Exception, line: str = "") -> Finding:
     return setup.finding(code, "problem", str(error), "Training fails (exit code 3).", line, key=key)
-
-
-def _too_large(sources: Sequence[tuple[str, str]]) -> list[str]:
-    sizes = {}
-    for _, source in sources:
-        path = local_path(source)
-        if path is not None and (file := path_and_split(path)[0]).is_file():
-            sizes[source] = file.stat().st_size
-    is_large = sum(sizes.values()) > MAX_BYTES
-    return [f"{source} ({format_bytes(size)})" for source, size in sizes.items()] if is_large else []
 
 
 def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) -> Iterator[Finding]:

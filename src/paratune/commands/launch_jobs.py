@@ -229,21 +229,13 @@ def wait_for_jobs(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
         print_json([jobs.as_dict(status) for status in statuses], indent=1)
     codes = [EXIT_FAILED if status.exit_code is None else status.exit_code for status in statuses]
     for status, code in zip(statuses, codes, strict=True):
-        if code:
-            _print_tail(status)
+        failed = (run for run in status.submitted.run_ids if jobs.recorded_exit(status.submitted, run) != "0")
+        if code and (run := next(failed, None)) is not None:
+            folder = status.submitted.slurm_folder
+            for path in [*folder.glob(f"{run}.txt"), *sorted(folder.glob(f"{run}.node*.txt"))]:
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+                _log("\n".join([f"--- {path}", *(plain(line) for line in lines)]))
     return next((code for code in codes if code), EXIT_OK)
-
-
-def _print_tail(status: jobs.Status) -> None:
-    submitted = status.submitted
-    for run in submitted.run_ids:
-        if jobs.recorded_exit(submitted, run) == "0":
-            continue
-        folder = submitted.slurm_folder
-        for path in [*folder.glob(f"{run}.txt"), *sorted(folder.glob(f"{run}.node*.txt"))]:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-            _log("\n".join([f"--- {path}", *(plain(line) for line in lines)]))
-        return
 
 
 def _log(text: str) -> None:

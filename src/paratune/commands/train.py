@@ -74,21 +74,15 @@ def train(
     if nproc > 1 and not is_child:
         started = time.time() - 1  # a file system may have a coarse clock, or that of another machine
         code = launch_with_smaller_batches(sys.argv[1:], nproc)
-        if code == EXIT_LAUNCH:
-            _print_newest_checkpoint(folder, since=0.0 if mode == "resume" else started)
+        since = 0.0 if mode == "resume" else started  # older checkpoints are of another run
+        files = ((path.stat().st_mtime, path.name) for path in (folder / CHECKPOINTS_FOLDER).glob("step_*"))
+        if code == EXIT_LAUNCH and (newest := max((file for file in files if file[0] >= since), default=None)):
+            print(plain(f"--resume continues from {folder / CHECKPOINTS_FOLDER / newest[1]}"), file=sys.stderr)  # noqa: T201
         return code
     summary = train_here(loaded, mode, began=BEGAN, rank=place.rank, run_code=run_code)
     if place.rank == 0:
         show(summary, folder, as_json=json)
     return EXIT_OK
-
-
-def _print_newest_checkpoint(folder: Path, *, since: float) -> None:
-    """Print the newest checkpoint from which a failed run can be resumed; older ones than `since` (s) do not count."""
-    checkpoints = [path for path in (folder / CHECKPOINTS_FOLDER).glob("step_*") if path.stat().st_mtime >= since]
-    if checkpoints:
-        newest = max(checkpoints, key=lambda path: (path.stat().st_mtime, path.name))
-        print(plain(f"--resume continues from {newest}"), file=sys.stderr)  # noqa: T201
 
 
 def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
