@@ -138,7 +138,7 @@ def test_a_run_continues_when_a_node_is_lost(world: Path, paratune: Run, cluster
     job = submitted(paratune(*TWO_NODES, *SLOWLY, "--set", "run.name=lost", "--json"))
     run = world / "runs" / "lost"
     wait_until(lambda: has_checkpoint(run), "it trains")
-    toy.end_node(cluster, "n2")
+    toy._kill([cluster.pids()["n2"], *toy._job_processes(cluster, "n2")])  # like a power cut
     brake.unlink()
     try:
         release(job)

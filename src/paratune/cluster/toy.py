@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +35,6 @@ _SEARCH = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 _POLL_S = 0.1
 _ANSWER_S = 60.0
 """Timeout of a Slurm command, in seconds."""
-_CPUS_PER_NODE = 4
-_SLURMD_TIMEOUT_S = 30
-"""Seconds without a response after which a node counts as lost. Less would lose nodes on a busy machine."""
-_MEMORY_MIB = 4096
 
 
 @dataclass(frozen=True)
@@ -97,16 +93,21 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
         text = f"a toy cluster already runs in {where}: {remedy}"
         raise LaunchError(text, code="toy_cluster.not_started", where=where)
     _make_folder(cluster.folder)
-    cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(num_nodes + 1)]
+        for free_socket in sockets:
+            free_socket.bind(("127.0.0.1", 0))
+        ports = [free_socket.getsockname()[1] for free_socket in sockets]
+    cluster.conf.write_text(conf_text(cluster.folder, ports))
     try:
         at = cluster.folder
         munged = [programs["munged"], "--force", f"--socket={at}/munge.socket", f"--key-file={at}/munge.key"]
         munged += [f"--pid-file={at}/munged.pid", f"--log-file={at}/munged.log", f"--seed-file={at}/munge.seed"]
         _daemon(munged, cluster, "munged")
-        _wait((at / "munge.socket").exists, cluster, ["munged"])
+        _wait((at / "munge.socket").exists, cluster, ["munged"], "munged")
         _daemon([programs["slurmctld"], "-f", str(cluster.conf)], cluster, "slurmctld")
         for name in cluster.node_names():
-            start_node(cluster, name, slurmd=programs["slurmd"])
+            start_node(cluster, name)
         _wait_until_idle(cluster)
     except BaseException:
         stop(cluster)
@@ -128,21 +129,14 @@ def stop(cluster: ToyCluster) -> list[str]:
     return list(pids)
 
 
-def start_node(cluster: ToyCluster, name: str, *, slurmd: str | None = None) -> None:
+def start_node(cluster: ToyCluster, name: str) -> None:
     """Start or restart the slurmd of a node.
 
     Raises:
         LaunchError: It does not start.
     """
-    spool = cluster.folder / f"spool.{name}"
-    spool.mkdir(exist_ok=True)
-    _daemon([slurmd or _programs()["slurmd"], "-N", name, "-f", str(cluster.conf)], cluster, name)
-
-
-def end_node(cluster: ToyCluster, name: str) -> None:
-    """Kill all processes of a node, like a power cut."""
-    daemon = cluster.pids().get(name)
-    _kill([*([daemon] if daemon else []), *_job_processes(cluster, name)])
+    (cluster.folder / f"spool.{name}").mkdir(exist_ok=True)
+    _daemon([_programs()["slurmd"], "-N", name, "-f", str(cluster.conf)], cluster, name)
 
 
 def resume_nodes(cluster: ToyCluster) -> list[str]:
@@ -151,10 +145,10 @@ def resume_nodes(cluster: ToyCluster) -> list[str]:
     A suspended or overloaded machine loses nodes. Slurm itself takes minutes to resume them.
     """
     pids = cluster.pids()
-    result = _call(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
-    nodes = [line.split(" ", 2) for line in result.stdout.splitlines()] if result else []
     # Nodes that were set down by hand have another reason.
-    lost = [name for name, state, why in nodes if state.startswith("down") and why.startswith("Not responding")]
+    lost = [
+        name for name, state, why in _nodes(cluster) if state.startswith("down") and why.startswith("Not responding")
+    ]
     back = [name for name in lost if name in pids]
     for name in back:
         _call(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
@@ -163,18 +157,24 @@ def resume_nodes(cluster: ToyCluster) -> list[str]:
 
 def node_states(cluster: ToyCluster) -> dict[str, str]:
     """Return the state of each node from sinfo; empty if the controller does not respond."""
-    result = _call(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
-    if result is None or result.returncode:
-        return {}
-    return {name: state for name, _, state in (line.partition(" ") for line in result.stdout.splitlines())}
+    return {name: state for name, state, _ in _nodes(cluster)}
+
+
+def _nodes(cluster: ToyCluster) -> list[list[str]]:
+    """Return name, state and reason of each node."""
+    result = _call(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
+    lines = [] if result is None or result.returncode else result.stdout.splitlines()
+    return [line.split(" ", 2) for line in lines]
 
 
 def conf_text(folder: Path, ports: Sequence[int]) -> str:
-    """Return slurm.conf, with the controller on the first port and a node on each other port."""
+    """Return slurm.conf, with the controller on the first port and a node on each other port.
+
+    With a shorter `SlurmdTimeout`, a busy machine would lose nodes.
+    """
     user, host = getpass.getuser(), socket.gethostname().partition(".")[0]
     nodes = "\n".join(
-        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={_CPUS_PER_NODE} "
-        f"RealMemory={_MEMORY_MIB} State=UNKNOWN"
+        f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=4096 State=UNKNOWN"
         for number, port in enumerate(ports[1:], start=1)
     )
     partition = f"Nodes=n[1-{len(ports) - 1}] MaxTime=INFINITE State=UP"
@@ -203,7 +203,7 @@ JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SlurmdParameters=config_overrides
 ReturnToService=2
-SlurmdTimeout={_SLURMD_TIMEOUT_S}
+SlurmdTimeout=30
 KillWait=10
 UnkillableStepTimeout=300
 MinJobAge=300
@@ -252,24 +252,12 @@ def _make_folder(folder: Path) -> None:
             key.write_bytes(os.urandom(1024))
 
 
-def _free_ports(count: int) -> list[int]:
-    """Return different free ports."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for free_socket in sockets:
-            free_socket.bind(("127.0.0.1", 0))
-        return [free_socket.getsockname()[1] for free_socket in sockets]
-    finally:
-        for free_socket in sockets:
-            free_socket.close()
-
-
 def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
     """Start a daemon and wait for its process ID in `NAME.pid`."""
     (cluster.folder / f"{name}.pid").unlink(missing_ok=True)
     with (cluster.folder / f"{name}.out").open("ab") as output:
         try:
-            started = subprocess.run(
+            subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -277,41 +265,38 @@ def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
                 cwd=cluster.folder,
                 env={**os.environ, **cluster.environment},
                 timeout=START_S,
-                check=False,
+                check=True,
             )
-        except subprocess.TimeoutExpired as error:
-            raise LaunchError(_start_failure(cluster, name), code="toy_cluster.not_started") from error
-    deadline = time.monotonic() + START_S
-    while started.returncode or name not in cluster.pids():
-        if started.returncode or time.monotonic() > deadline:
-            raise LaunchError(_start_failure(cluster, name), code="toy_cluster.not_started")
-        time.sleep(_POLL_S)
+        except subprocess.SubprocessError as error:
+            raise _start_failure(cluster, name) from error
+    _wait(lambda: name in cluster.pids(), cluster, [], name)
 
 
 def _wait_until_idle(cluster: ToyCluster) -> None:
     names = cluster.node_names()
     idle = dict.fromkeys(names, "idle")
-    _wait(lambda: node_states(cluster) == idle, cluster, ["slurmctld", "munged", *names])
+    _wait(lambda: node_states(cluster) == idle, cluster, ["munged", "slurmctld", *names], "slurmctld")
 
 
-def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, names: Sequence[str]) -> None:
-    """Wait for a condition, while all daemons run; `names[0]` is named in a timeout."""
+def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, daemons: Sequence[str], name: str) -> None:
+    """Wait for a condition, while these daemons run; `name` is named in a timeout."""
     deadline = time.monotonic() + START_S
     while not is_ready():
         pids = cluster.pids()
-        gone = [name for name in names if name not in pids]
+        gone = [daemon for daemon in daemons if daemon not in pids]
         if gone or time.monotonic() > deadline:
-            raise LaunchError(_start_failure(cluster, gone[0] if gone else names[0]), code="toy_cluster.not_started")
+            raise _start_failure(cluster, gone[0] if gone else name)
         time.sleep(_POLL_S)
 
 
-def _start_failure(cluster: ToyCluster, name: str) -> str:
+def _start_failure(cluster: ToyCluster, name: str) -> LaunchError:
     words: list[str] = []
     for file in (f"{name}.out", f"{name}.log", f"slurmd.{name}.log"):
         with suppress(OSError):
             words += (cluster.folder / file).read_text(errors="replace").splitlines()[-5:]
     log_lines = "".join(f"\n  {plain(line)}" for line in words)
-    return f"{name} of the toy cluster does not start; the end of its log, in {plain(cluster.folder)}:{log_lines}"
+    message = f"{name} of the toy cluster does not start; the end of its log, in {plain(cluster.folder)}:{log_lines}"
+    return LaunchError(message, code="toy_cluster.not_started")
 
 
 def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> bool:
