@@ -27,11 +27,11 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_350, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_350, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
-    "corpus": (("corpus/*",), (), 6_450, 6_500),
+    "corpus": (("corpus/*",), (), 6_400, 6_500),
     # The toy cluster and four ways to start processes.
-    "processes": (("cluster/*", "processes/*"), (), 3_250, 3_000),
+    "processes": (("cluster/*", "processes/*"), (), 3_175, 3_000),
     # fp16 scales and later scores of a Trainer.
-    "hf": (("hf/*",), (), 600, 450),
+    "hf": (("hf/*",), (), 550, 450),
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
     # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,400; settings of a
     # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 550.
