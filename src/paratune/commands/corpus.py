@@ -140,6 +140,5 @@ def corpus(
     if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
         message = "--executor and --tasks go together; --site and --task-gib need them"
         raise ConfigError(message, code="cli.required")
-    spread: Any = {"executor": executor, "site": site, "memory_gib": task_gib}
-    spread |= {} if tasks is None else {"tasks": tasks}
-    return build_corpus(config, only=only, workers=workers, as_json=json, **spread)
+    spread = {} if executor is None else {"tasks": tasks, "site": site, "memory_gib": task_gib}
+    build_corpus(config, only=only, workers=workers, as_json=json, executor=executor, **spread)

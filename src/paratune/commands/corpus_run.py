@@ -1,11 +1,11 @@
 """Runs the stages of a corpus in their order, and writes its report, for `paratune corpus`."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -54,21 +54,12 @@ LOCK_TIMEOUT_S = 0.2
 
 
 def build_corpus(
-    path: Path,
-    *,
-    only: str | None,
-    workers: int | None,
-    as_json: bool,
-    executor: Literal["local", "slurm", "ray"] | None = None,
-    tasks: int = 1,
-    site: Path | None = None,
-    memory_gib: int | None = None,
+    path: Path, *, only: str | None, workers: int | None, as_json: bool, executor: str | None = None, **spread: Any
 ) -> None:
-    """Run the unfinished stages.
+    """Run the unfinished stages, or again the stage `only`.
 
     Args:
-        only: The only stage to run, again from its start.
-        executor: For stages that send no requests to an archive, with its options; see `executor_spread`.
+        executor: For stages that send no requests to an archive, with its options `spread`; see `executor_spread`.
 
     Raises:
         ParatuneError: The configuration is wrong, a file cannot be read, or the folder is in use.
@@ -79,9 +70,9 @@ def build_corpus(
     outlive_readers()
     set_up_logging(speaks=True)
     work, here = Path(corpus.work), workers or corpus.workers
-    spread: Workers = here
+    shards: Workers = here
     if executor is not None:
-        spread = executor_spread(work, executor, tasks=tasks, workers=here, site=site, memory_gib=memory_gib)
+        shards = executor_spread(work, executor, workers=here, **spread)
         log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
     with _locked(work):
         delete_remains(work, is_locked=True)
@@ -90,7 +81,7 @@ def build_corpus(
             if only in (None, name):
                 if only is not None and (work / folder / STAGE_FILE).exists():
                     delete_folder(work / folder)
-                totals[name] = run(corpus, here if name in LOCAL_STAGES else spread, Display(speaks=True))
+                totals[name] = run(corpus, here if name in LOCAL_STAGES else shards, Display(speaks=True))
         if "store" in totals:
             write_report(work)
     if (why := _why_empty(corpus, totals)) is not None:
@@ -154,8 +145,21 @@ def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
         ConfigError: A language or region is unknown, or the contact is a placeholder.
         MissingDependency: A package of the cleaning is not installed.
     """
+    variety, decontaminate = corpus.clean.variety, corpus.clean.decontaminate
+    inputs = [
+        ("index", "index.files", corpus.index.files),
+        ("index", "index.warcs", corpus.index.warcs),
+        ("fetch", "index.warcs", corpus.index.warcs),
+        ("fetch", "fetch.warcs", corpus.fetch.warcs),
+    ]
+    for source in variety.sources if corpus.clean.runs("variety") else []:
+        inputs.append(("clean", f"clean.variety.sources: {source.name}", [*source.brazilian, *source.european]))
+    for evaluation_set in decontaminate.sets if corpus.clean.runs("decontaminate") else []:
+        inputs.append(("clean", f"clean.decontaminate.sets: {evaluation_set.name}", evaluation_set.files))
+    inputs.append(("sentences", "sentences.clean.files", corpus.sentences.clean.files))
+    wanted = ((key, pattern) for stage, key, patterns in inputs if stage in stages for pattern in patterns)
     missing = []
-    for key, pattern in dict.fromkeys(_patterns(corpus, stages)):
+    for key, pattern in dict.fromkeys(wanted):
         try:
             find_files([pattern], key)
         except DataError as error:
@@ -174,22 +178,6 @@ def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
     if contact in EXAMPLE_CONTACTS and any(uses_network.get(stage) for stage in stages):
         message = f"network.contact is {contact}, a placeholder; set an address that the archive can write to"
         raise ConfigError(message, code="config.placeholder", key="network.contact", value=contact)
-
-
-def _patterns(corpus: Corpus, stages: Collection[str]) -> Iterator[tuple[str, str]]:
-    variety, decontaminate = corpus.clean.variety, corpus.clean.decontaminate
-    inputs = [
-        ("index", "index.files", corpus.index.files),
-        ("index", "index.warcs", corpus.index.warcs),
-        ("fetch", "index.warcs", corpus.index.warcs),
-        ("fetch", "fetch.warcs", corpus.fetch.warcs),
-    ]
-    for source in variety.sources if corpus.clean.runs("variety") else []:
-        inputs.append(("clean", f"clean.variety.sources: {source.name}", [*source.brazilian, *source.european]))
-    for evaluation_set in decontaminate.sets if corpus.clean.runs("decontaminate") else []:
-        inputs.append(("clean", f"clean.decontaminate.sets: {evaluation_set.name}", evaluation_set.files))
-    inputs.append(("sentences", "sentences.clean.files", corpus.sentences.clean.files))
-    return ((key, pattern) for stage, key, patterns in inputs if stage in stages for pattern in patterns)
 
 
 def write_report(work: Path) -> None:

@@ -15,7 +15,7 @@ from paratune.console import print_json
 from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
-    from paratune.watch.board import Board, BoardView
+    from paratune.watch.board import BoardView
 
 DEFAULT_FOLDER = Path("runs")
 INTERVAL_S = 2.0
@@ -46,13 +46,7 @@ def watch(*paths: Path, once: bool = False, json: Json = False) -> None:
     if once or not console.is_terminal or console.is_dumb_terminal:
         console.print(Screen(board.look()))
         return
-    _live(board, console)
-
-
-def _live(board: "Board", console: Console) -> None:
-    """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
-    from paratune.watch.screen import Screen
-
+    # On the alternate screen until all runs end; the last view stays in the terminal.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # restores the screen
     footer = "Ctrl-C closes this view; the runs continue"
     view: BoardView | None = None

@@ -94,7 +94,7 @@ def test_a_task_fails_if_a_module_cannot_be_loaded():
 def test_a_site_that_does_not_fit_is_refused_before_the_first_stage(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
-    chosen = {"executor": "slurm", "tasks": 2, "site": site(tmp_path, "partition: a\n")}
+    chosen = {"executor": "slurm", "tasks": 2, "site": site(tmp_path, "partition: a\n"), "memory_gib": None}
     with raises_code("site.invalid_value", "partition", "time"):
         build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, **chosen)
     assert not (tmp_path / "work").exists()
