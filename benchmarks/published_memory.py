@@ -35,7 +35,7 @@ def planned_memory(job: PlannedJob, option: JobOption, cell: Mapping[str, Any]) 
     """
     setup = job.passes(option.setup, option.layout)
     with softmax_keeps_input() if cell.get("softmax_keeps_input") else nullcontext():
-        profile = Profiles(job, is_cuda=True).of(job.largest_shape(setup, option.layout), setup)
+        profile = Profiles(job, is_cuda=True).of(job.shape(setup, option.layout, largest=True), setup)
     view = EngineInputs(profile, setup, states_of_rank(profile, setup, 0), CUDA_ROUNDING)
     step = replace(
         step_allocations(view),
@@ -134,7 +134,7 @@ def _trace_passes(cell: Mapping[str, Any]) -> tuple[Timeline, list[int]]:
         _engine_run_backward((total,), (torch.ones_like(total),), False, False, (), **options)
     reached = {number: parameter.grad for number, parameter in enumerate(parameters) if parameter.grad is not None}
     gradients = dict(zip(trace.numbers(reached.values()), reached, strict=True))
-    timeline = trace.timeline(num_forward, gradients, ())
+    timeline = Timeline(tuple(trace.sizes), tuple(trace.changes), tuple(trace.marks), num_forward, gradients)
     sizes = [tensor.numel() * tensor.element_size() for tensor in (*parameters, *model.buffers())]
     return _with_scores(timeline, scores.numel() * scores.element_size()), sizes
 

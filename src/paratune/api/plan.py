@@ -156,9 +156,9 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         machine = ran_on[0]
     else:
         machine = this_machine(on_cpu=loaded.config.device == "cpu")
-    others = [other.description for other in ran_on if not other.is_same_kind(machine)]
+    others = [other.kind for other in ran_on if other.kind != machine.kind]
     if others:
-        devices = [machine.description, others[0]]
+        devices = [machine.kind, others[0]]
         message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
         raise ConfigError(f"{message} one device, or --device", code="plan.measured", devices=devices)
     if options.network is not None and machine.constants is None and not runs:

@@ -36,10 +36,9 @@ class Address(NamedTuple):
     offset: int
 
 
-@dataclass
-class _Block:
+class _Block(NamedTuple):
     size: int
-    is_free: bool = False
+    is_free: bool
 
 
 class CachingAllocator:
@@ -66,15 +65,22 @@ class CachingAllocator:
         index = bisect_left(pool, (size, Address(-1, 0)))
         if index < len(pool):
             found, address = pool.pop(index)
-        else:
-            found, address = self._new_segment(size)
-        block = self._blocks[address]
-        block.is_free = False
+        else:  # a new segment
+            found = _SMALL_SEGMENT if is_small else _LARGE_SEGMENT
+            if size >= _MIN_LARGE:
+                found = rounded(size, _SEGMENT_ROUNDING)
+            self.reserved += found
+            self._num_segments += 1
+            address = Address(self._num_segments, 0)
+            if is_small:
+                self._small_segments.add(address.segment)
         rest = found - size
         if rest >= _MIN_BLOCK if is_small else rest > _SMALL_SIZE:
-            self._put(address, size)
             self._put(Address(address.segment, address.offset + size), rest, is_free=True)
-        self.allocated += self._blocks[address].size
+        else:  # too small for another allocation: it stays a part of this block
+            size = found
+        self._put(address, size)
+        self.allocated += size
         self.most_allocated = max(self.most_allocated, self.allocated)
         return address
 
@@ -95,19 +101,6 @@ class CachingAllocator:
             del self._blocks[address], self._by_end[address]
             address, size = before, size + self._blocks[before].size
         self._put(address, size, is_free=True)
-
-    def _new_segment(self, size: int) -> tuple[int, Address]:
-        num_bytes = rounded(size, _SEGMENT_ROUNDING)
-        if size < _MIN_LARGE:
-            num_bytes = _SMALL_SEGMENT if size <= _SMALL_SIZE else _LARGE_SEGMENT
-        self.reserved += num_bytes
-        self._num_segments += 1
-        address = Address(self._num_segments, 0)
-        if size <= _SMALL_SIZE:
-            self._small_segments.add(address.segment)
-        self._blocks[address] = _Block(num_bytes)
-        self._by_end[Address(address.segment, num_bytes)] = address
-        return num_bytes, address
 
     def _put(self, address: Address, size: int, *, is_free: bool = False) -> None:
         self._blocks[address] = _Block(size, is_free)

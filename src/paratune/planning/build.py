@@ -88,23 +88,19 @@ def build_model(
             is_refused = name is not None and not is_allowed(name)
             importable = {"head": None, "class_": None} if is_refused else {}
             own_class = own_model_class(model_options.model_copy(update=importable), config)
-        hf = _made_by(maker, config, options) if own_class is None else own_class._from_config(config)
+        try:
+            hf = maker.from_config(config, **options) if own_class is None else own_class._from_config(config)
+        except Exception as error:  # transformers raises many kinds here
+            if own_class is not None:
+                raise
+            first_line = next(iter(str(error).splitlines()), type(error).__name__)
+            message = f"model.name: {maker.__name__} cannot make a model of its config.json ({config.model_type}): "
+            raise ConfigError(
+                message + first_line, code="model.cannot_load", key="model.name", model_type=config.model_type
+            ) from error
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
         objective = embedding(task) if isinstance(task, EmbeddingTask) else None
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)
-
-
-def _made_by(maker: Any, config: Any, options: dict[str, bool]) -> Any:
-    try:
-        return maker.from_config(config, **options)
-    except Exception as error:  # transformers raises many kinds here
-        raise ConfigError(
-            f"model.name: {maker.__name__} cannot make a model of its config.json ({config.model_type}): "
-            f"{next(iter(str(error).splitlines()), type(error).__name__)}",
-            code="model.cannot_load",
-            key="model.name",
-            model_type=config.model_type,
-        ) from error

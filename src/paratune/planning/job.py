@@ -191,17 +191,26 @@ class PlannedJob:
         share = setup.micro_batch_size * setup.grad_accum_steps
         return replace(setup, micro_batch_size=size, grad_accum_steps=-(-share // size))
 
-    def largest_shape(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
-        """Return the shape of the largest possible micro-batch: the longest rows of the split."""
-        rows = self.sequences.tokens_of_longest(self.passes(setup, layout).micro_batch_size)
-        if layout.kind != "packed":
-            return self._shape(rows, self.lengths.longest, layout)
-        return self._shape(rows, -(-self.lengths.tokens_of_longest(rows) // rows), layout)
+    def shape(self, setup: PredictionSetup, layout: BatchLayout, *, largest: bool) -> Shape:
+        """Return the shape of a micro-batch: the largest possible one, which memory must hold, or the mean of a run.
 
-    def mean_shape(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
-        """Return the shape of a micro-batch with the mean number of tokens of a run."""
-        rows = self._num_rows(self.passes(setup, layout).micro_batch_size)
-        return self._shape(rows, max(1, round(self.mean_length(setup, layout))), layout)
+        Its rows are equally long, so that two traces determine all other profiles (`planning.predict`).
+        """
+        size, is_packed = self.passes(setup, layout).micro_batch_size, layout.kind == "packed"
+        if largest:  # the longest rows of the split
+            rows = self.sequences.tokens_of_longest(size)
+            length = -(-self.lengths.tokens_of_longest(rows) // rows) if is_packed else self.lengths.longest
+        else:
+            rows, length = self._num_rows(size), max(1, round(self.mean_length(setup, layout)))
+        task = self.config.task
+        share = task.mask_probability if isinstance(task, MaskedLMTask) else 1.0  # of tokens with a label
+        if is_packed:
+            if layout.rounds:
+                length = -(-rounded_size(rows * length) // rows)
+            return Shape((length,) * rows, layout="packed", labelled_share=share)
+        # One row is shorter: without padding a model uses no mask and calls another kernel.
+        lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
+        return Shape(lengths, layout="padded", labelled_share=share)
 
     def mean_length(self, setup: PredictionSetup, layout: BatchLayout) -> float:
         """Return the expected tokens of a row, padding included, on the rank with most of them."""
@@ -218,17 +227,6 @@ class PlannedJob:
     def _num_rows(self, num_samples: int) -> int:
         """Return the expected number of sequences of some samples."""
         return max(1, round(num_samples * self.sequences.mean))
-
-    def _shape(self, rows: int, length: int, layout: BatchLayout) -> Shape:
-        task = self.config.task
-        share = task.mask_probability if isinstance(task, MaskedLMTask) else 1.0  # of tokens with a label
-        if layout.kind == "packed":
-            if layout.rounds:
-                length = -(-rounded_size(rows * length) // rows)
-            return Shape((length,) * rows, layout="packed", labelled_share=share)
-        # One row is shorter: without padding a model uses no mask and calls another kernel.
-        lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
-        return Shape(lengths, layout="padded", labelled_share=share)
 
 
 def find_packing(

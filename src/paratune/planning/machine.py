@@ -43,15 +43,11 @@ class Machine:
         given = parse_count(os.environ.get("OMP_NUM_THREADS"))
         return given or max(1, int((self.num_cores or 1) // ranks_per_node))
 
-    def is_same_kind(self, other: "Machine") -> bool:
-        """Return whether figures measured on one are valid for the other: equal devices, or equal CPUs and cores."""
-        if self.device is None or other.device is None:
-            return (self.is_cuda, self.name, self.num_cores) == (other.is_cuda, other.name, other.num_cores)
-        return self.device.key == other.device.key
-
     @property
-    def description(self) -> str:
-        """The name, and for a CPU its number of cores."""
+    def kind(self) -> str:
+        """Equal on machines for which the same measurements are valid: the listed device, or a CPU with its cores."""
+        if self.device is not None:
+            return self.device.key
         return self.name if self.num_cores is None else f"{self.name} ({self.num_cores:g} cores)"
 
 
@@ -69,7 +65,7 @@ def find_machine(name: str) -> Machine:
         remedy = "for another one, give a run on it: --measured RUN"
         text = f"{name} is not a listed device{hint}; listed: {', '.join(keys)}; {remedy}"
         raise ConfigError(text, code="plan.unknown_device", name=name)
-    return _machine_of_device(device, name, device.memory_bytes)
+    return machine_of_node({"gpus": [{"name": name, "memory_bytes": device.memory_bytes}]})
 
 
 def this_machine(*, on_cpu: bool = False) -> Machine:
@@ -88,9 +84,14 @@ def machine_of_node(node: Mapping[str, Any]) -> Machine:
     """Return the machine of a node that `hardware.describe_node` describes: its first GPU, or its CPU."""
     if gpus := node.get("gpus"):
         name, memory_bytes = gpus[0]["name"], gpus[0]["memory_bytes"]
-        if (device := find_device(name)) is not None:
-            return _machine_of_device(device, name, memory_bytes or device.memory_bytes)
-        return Machine(name, None, True, memory_bytes, constants=None)
+        if (device := find_device(name)) is None:
+            return Machine(name, None, True, memory_bytes, constants=None)
+        # The driver gives to programs a part of the nominal memory. Another number than that of the sheet is an answer
+        # of the driver of this GPU, and stays.
+        if memory_bytes in (None, 0, device.memory_bytes):
+            gib, _ = _TOTAL_CAPACITY_GIB.get(device.key, (None, ""))
+            memory_bytes = int(_OTHER_SHARE * device.memory_bytes if gib is None else gib * GIB)
+        return Machine(name, device, True, memory_bytes, constants=assumed_constants(device))
     sizes = [size for size in (node.get("ram_bytes"), node.get("ram_limit_bytes")) if size]
     memory_bytes = int(min(sizes)) if sizes else None
     cores = node.get("num_usable_cores")
@@ -116,15 +117,3 @@ _TOTAL_CAPACITY_GIB = {
 """GiB that PyTorch prints as the total capacity of the device in an out-of-memory error, and the issue on GitHub."""
 _OTHER_SHARE = 0.97
 """Of the nominal memory, for devices that are not listed: those above have 0.92 to 0.99."""
-
-
-def _machine_of_device(device: Device, name: str, memory_bytes: int) -> Machine:
-    """Return the machine of a listed device.
-
-    Its driver gives to programs a part of the nominal memory. Where `memory_bytes` is another number, the driver of a
-    GPU of this machine was asked, and the number stays.
-    """
-    if memory_bytes == device.memory_bytes:
-        gib, _ = _TOTAL_CAPACITY_GIB.get(device.key, (None, ""))
-        memory_bytes = int(_OTHER_SHARE * memory_bytes if gib is None else gib * GIB)
-    return Machine(name, device, is_cuda=True, memory_bytes=memory_bytes, constants=assumed_constants(device))

@@ -194,8 +194,8 @@ def _peak_of_passes(view: EngineInputs, engine_memory: EngineMemory) -> dict[str
         size = rounded(timeline.sizes[number], view.rounding)
         freed = position.get(~number, view.end)
         deltas += [Delta(position[number] + 1, "cast_weights", size), Delta(freed, "cast_weights", -size)]
-    moment = find_fullest(level, deltas)
-    terms = {"activations": int(level[moment.position]), **moment.deltas}
+    fullest, terms_of_engine = find_fullest(level, deltas)
+    terms = {"activations": int(level[fullest]), **terms_of_engine}
     for name, size in engine_memory.always.items():
         terms[name] = terms.get(name, 0) + size
     return terms

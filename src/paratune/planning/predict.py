@@ -7,7 +7,7 @@ LM, which is rounded. Traces that differ in more than sizes (a single row needs 
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paratune.base.units import format_bytes
@@ -29,14 +29,14 @@ operations for a single row. The larger the distance, the smaller the error from
 masked LM."""
 
 
+@dataclass(eq=False)
 class Profiles:
     """Traces and keeps the profiles of one job."""
 
-    def __init__(self, job: PlannedJob, *, is_cuda: bool) -> None:
-        self._job = job
-        self._is_cuda = is_cuda
-        self._profiles: dict[object, Profile] = {}
-        self._divisions: dict[object, Division | None] = {}
+    job: PlannedJob
+    is_cuda: bool
+    _profiles: dict[object, Profile] = field(default_factory=dict)
+    _divisions: dict[object, Division | None] = field(default_factory=dict)
 
     def of(self, shape: Shape, setup: PredictionSetup) -> Profile:
         """Return the profile of a micro-batch under a setup.
@@ -68,14 +68,14 @@ class Profiles:
             return None
 
     def _trace(self, shape: Shape, setup: PredictionSetup) -> Profile:
-        job = self._job
+        job = self.job
         try:
             return profile(
                 job.hf_config,
                 job.config.task,
                 shape,
                 setup.precision,
-                on_cuda=self._is_cuda,
+                on_cuda=self.is_cuda,
                 entry=job.entry,
                 activation_checkpointing=setup.activation_checkpointing,
                 train=job.config.train,
@@ -252,11 +252,19 @@ class JobPredictor:
         limit = self.machine.memory_bytes
         if limit is not None and not self.machine.is_cuda:
             limit //= option.setup.ranks_per_node
-        largest = self._largest(option, limit) if self._searches and limit is not None else None
-        notes = []
-        if option.is_open and limit is not None and self._searches:
-            size, asked = largest or min(self._sizes(option)), option.setup.micro_batch_size
-            if size < asked:
+        largest, notes = None, []
+        if self._searches and limit is not None:
+            # Micro-batches with the same global batch, ascending, and enough of them for a pipeline.
+            share, least = option.sizes.share, option.setup.traits.num_micro_batches
+            sizes = [size for size in option.sizes.possible() if share // size >= min(least, share)]
+            # Memory grows with the size, so that the largest fitting one is found by bisection; except for the last:
+            # the whole share of a rank in one micro-batch needs no accumulated gradients.
+            if sizes and self._memory(option.resized(sizes[-1])).total <= limit:
+                largest = sizes[-1]
+            elif num := bisect_right(sizes[:-1], limit, key=lambda size: self._memory(option.resized(size)).total):
+                largest = sizes[num - 1]
+            asked = option.setup.micro_batch_size
+            if option.is_open and (size := largest or sizes[0]) < asked:
                 notes.append(f"micro-batches of {asked} would take {format_bytes(self._memory(option).total)}")
                 option = option.resized(size)
         memory = self._memory(option)
@@ -278,32 +286,14 @@ class JobPredictor:
     def _memory(self, option: JobOption) -> Memory:
         """Return the memory of an option with its largest micro-batch."""
         setup = self.job.passes(option.setup, option.layout)
-        profile = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
+        profile = self.profile_of(self.job.shape(option.setup, option.layout, largest=True), setup)
         return with_machine(peak(profile, setup, self.machine.is_cuda), self.machine, setup.num_ranks)
-
-    def _sizes(self, option: JobOption) -> list[int]:
-        """Return the micro-batch sizes, ascending, with the same global batch and enough of them for a pipeline."""
-        least = option.setup.traits.num_micro_batches
-        share = option.sizes.share
-        return [size for size in option.sizes.possible() if share // size >= min(least, share)]
-
-    def _largest(self, option: JobOption, limit: int) -> int | None:
-        """Return the largest micro-batch size that fits, or None if none does.
-
-        Memory grows with the micro-batch size, except for the last one: the whole share of a rank in one micro-batch
-        needs no accumulated gradients.
-        """
-        sizes = self._sizes(option)
-        if sizes and self._memory(option.resized(sizes[-1])).total <= limit:
-            return sizes[-1]
-        num_fitting = bisect_right(sizes[:-1], limit, key=lambda size: self._memory(option.resized(size)).total)
-        return sizes[num_fitting - 1] if num_fitting else None
 
     def step_case(self, option: JobOption) -> StepCase:
         """Return the inputs of the time of a step of an option."""
         job = self.job
         setup = job.passes(option.setup, option.layout)
-        shape = job.mean_shape(option.setup, option.layout)
+        shape = job.shape(option.setup, option.layout, largest=False)
         return StepCase(
             self.profile_of(shape, setup),
             setup,

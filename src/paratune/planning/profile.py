@@ -271,7 +271,9 @@ def _trace_passes(
         backward=backward,
         saved_before=marks.before,
         hidden_bytes=marks.hidden_bytes,
-        timeline=trace.timeline(num_forward, gradients, casts),
+        timeline=Timeline(
+            tuple(trace.sizes), tuple(trace.changes), tuple(trace.marks), num_forward, gradients, frozenset(casts)
+        ),
     )
 
 

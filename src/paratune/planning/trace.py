@@ -40,7 +40,7 @@ _NO_KERNEL = frozenset(
 T = TypeVar("T")
 _IS_TRACING = "is_tracing"
 """Name of a function that transformers calls before it reads the values of a mask; it is true for fake tensors, but not
-for meta tensors."""
+for meta tensors, and `on_meta` makes it true for these."""
 
 
 class Mark(NamedTuple):
@@ -100,19 +100,13 @@ def rounded(num_bytes: int, rounding: int) -> int:
     return -(-num_bytes // rounding) * rounding
 
 
-class Moment(NamedTuple):
-    """The moment of the peak."""
-
-    position: int
-    total: int
-    deltas: dict[str, int]
-    """Memory of engines at this moment, in bytes by term."""
-
-
-def find_fullest(level: np.ndarray, deltas: Sequence[Delta]) -> Moment:
-    """Return the moment at which the sum of allocations and engine memory is largest.
+def find_fullest(level: np.ndarray, deltas: Sequence[Delta]) -> tuple[int, dict[str, int]]:
+    """Return the position at which the sum of allocations and engine memory is largest.
 
     Changes of engines at equal positions happen in their order, after the change that leads to the position.
+
+    Returns:
+        The position, and the memory of engines at this moment, in bytes by term.
     """
     order = sorted(range(len(deltas)), key=lambda at: deltas[at].position)
     positions = np.array([deltas[at].position for at in order], dtype=np.int64)
@@ -128,7 +122,7 @@ def find_fullest(level: np.ndarray, deltas: Sequence[Delta]) -> Moment:
     taken: dict[str, int] = {}
     for at in order[:num]:
         taken[deltas[at].term] = taken.get(deltas[at].term, 0) + deltas[at].num_bytes
-    return Moment(position, int(level[position]) + int(sums[num]), taken)
+    return position, taken
 
 
 class Operation(NamedTuple):
@@ -169,10 +163,10 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._rounding = rounding
         self._alive: dict[int, tuple[int, int]] = {}
         """Rounded bytes of each storage, and its number in the timeline; -1 if it existed before."""
-        self._sizes: list[int] = []
+        self.sizes: list[int] = []
         self.changes: list[int] = []
-        """As those of a `Timeline`."""
-        self._marks: list[Mark] = []
+        self.marks: list[Mark] = []
+        """All three as those of a `Timeline`."""
         self.live_bytes = 0
         self.peak_bytes = 0
         """Most bytes alive at once since a `recording` began, those from before included."""
@@ -196,8 +190,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         number = -1
         if not is_base:
-            number = len(self._sizes)
-            self._sizes.append(storage.nbytes())
+            number = len(self.sizes)
+            self.sizes.append(storage.nbytes())
             self.changes.append(number)
         num_bytes = rounded(storage.nbytes(), self._rounding)
         self._alive[key] = num_bytes, number
@@ -215,16 +209,11 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def mark(self, kind: str, number: int) -> None:
         """Add a mark at the current position of the timeline; see `Mark`."""
-        self._marks.append(Mark(len(self.changes), kind, number))
+        self.marks.append(Mark(len(self.changes), kind, number))
 
     def numbers(self, tensors: Iterable[Tensor]) -> list[int]:
         """Return the number of each tensor's storage in the timeline, -1 if it is not in it."""
         return [self._alive.get(tensor.untyped_storage()._cdata, (0, -1))[1] for tensor in tensors]
-
-    def timeline(self, num_forward: int, gradients: Mapping[int, int], casts: Iterable[int]) -> Timeline:
-        """Return the timeline until now."""
-        lists = tuple(self._sizes), tuple(self.changes), tuple(self._marks)
-        return Timeline(*lists, num_forward, dict(gradients), frozenset(casts))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -287,31 +276,20 @@ def on_meta(run: Callable[[], T]) -> T:
     Raises:
         Exception: The model can run on neither.
     """
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("transformers.")]
+    originals = [(module, vars(module)[_IS_TRACING]) for module in modules if _IS_TRACING in vars(module)]
     with torch.device("meta"):
         try:
-            with _meta_counts_as_tracing():
-                return run()
+            for module, original in originals:
+                patched = partial(lambda ask, tensor=None: getattr(tensor, "is_meta", False) or ask(tensor), original)
+                setattr(module, _IS_TRACING, patched)
+            return run()
         except ParatuneError:
             raise
         except Exception:  # the model's code may raise anything for tensors without values
             pass
+        finally:
+            for module, original in originals:
+                setattr(module, _IS_TRACING, original)
         with FakeTensorMode(allow_non_fake_inputs=True):
             return run()
-
-
-@contextmanager
-def _meta_counts_as_tracing() -> Iterator[None]:
-    """Make transformers treat meta tensors as traced tensors, so that it does not read their values."""
-    modules = [(name, module) for name, module in list(sys.modules.items()) if name.startswith("transformers.")]
-    originals = [(module, vars(module)[_IS_TRACING]) for _, module in modules if _IS_TRACING in vars(module)]
-    for module, original in originals:
-        setattr(module, _IS_TRACING, partial(_is_tracing, original))
-    try:
-        yield
-    finally:
-        for module, original in originals:
-            setattr(module, _IS_TRACING, original)
-
-
-def _is_tracing(original: Callable[..., bool], tensor: Any = None) -> bool:
-    return (isinstance(tensor, Tensor) and tensor.is_meta) or original(tensor)

@@ -59,12 +59,13 @@ def test_packed_rows_are_counted_by_their_tokens() -> None:
     layout = job.layout(setup.traits, is_cuda=False)
     assert layout.kind == "packed"
     assert job.mean_length(setup, layout) == 22.0  # (60 * 10 + 30 * 20 + 10 * 100) / 100
-    assert job.largest_shape(make_setup(job, size=16), layout).num_tokens == 16 * 70  # (10 * 100 + 6 * 20) / 16 = 70
-    assert job.mean_shape(setup, layout).lengths == (22,) * 8
+    # The longest 16 of 100 rows have (10 * 100 + 6 * 20) / 16 = 70 tokens on average.
+    assert job.shape(make_setup(job, size=16), layout, largest=True).num_tokens == 16 * 70
+    assert job.shape(setup, layout, largest=False).lengths == (22,) * 8
     # On a GPU 176 tokens are few numbers' own, and 1,120 are rounded up to 1,152 = 9 x 128.
     on_gpu = job.layout(setup.traits, is_cuda=True)
-    assert job.mean_shape(setup, on_gpu).lengths == (22,) * 8
-    assert job.largest_shape(make_setup(job, size=16), on_gpu).num_tokens == 16 * 72
+    assert job.shape(setup, on_gpu, largest=False).lengths == (22,) * 8
+    assert job.shape(make_setup(job, size=16), on_gpu, largest=True).num_tokens == 16 * 72
 
 
 def test_padded_rows_are_as_long_as_the_longest() -> None:
@@ -72,7 +73,7 @@ def test_padded_rows_are_as_long_as_the_longest() -> None:
     setup = make_setup(job, size=4)
     layout = job.layout(setup.traits, is_cuda=True)
     assert layout.kind == "padded"
-    assert max(job.largest_shape(setup, layout).lengths) == 100
+    assert max(job.shape(setup, layout, largest=True).lengths) == 100
     draws = np.random.default_rng(0).permuted(np.tile(ROWS, (4000, 1)), axis=1)[:, :4].max(axis=1)
     assert job.mean_length(setup, layout) == pytest.approx(draws.mean(), rel=0.03)
 
@@ -85,7 +86,7 @@ def test_on_a_cpu_a_sorted_micro_batch_is_computed_in_four_parts() -> None:
     passes = job.passes(setup, on_cpu)
     assert (passes.micro_batch_size, passes.grad_accum_steps) == (2, 8)
     assert job.passes(setup, on_gpu) == setup
-    assert len(job.largest_shape(setup, on_cpu).lengths) == 2
+    assert len(job.shape(setup, on_cpu, largest=True).lengths) == 2
     assert job.mean_length(setup, on_cpu) < job.mean_length(setup, on_gpu)
 
 
@@ -124,8 +125,8 @@ def test_rows_of_a_micro_batch_are_the_sequences_of_its_samples() -> None:
     setup = make_setup(job)
     layout = job.layout(setup.traits, is_cuda=False)
     # 8 samples have 8 * 3 sequences on average, and at most 8 * 4.
-    assert len(job.mean_shape(setup, layout).lengths) == 24
-    assert len(job.largest_shape(setup, layout).lengths) == 32
+    assert len(job.shape(setup, layout, largest=False).lengths) == 24
+    assert len(job.shape(setup, layout, largest=True).lengths) == 32
 
 
 @pytest.mark.parametrize(

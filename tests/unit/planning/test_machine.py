@@ -83,12 +83,11 @@ def test_the_machine_of_a_recorded_node() -> None:
     assert (cpu.name, cpu.is_cuda, cpu.memory_bytes, cpu.num_cores, cpu.constants) == ("EPYC", False, 8 * GIB, 4, None)
     gpu = machine_of_node({**node, "gpus": [{"name": "NVIDIA A100-SXM4-40GB", "memory_bytes": 40 * GIB}]})
     assert gpu.memory_bytes == int(39.50 * GIB)
-    assert gpu.is_same_kind(find_machine("a100-40gb"))
-    assert not gpu.is_same_kind(find_machine("t4"))
-    assert not gpu.is_same_kind(cpu)
-    assert cpu.is_same_kind(machine_of_node({**node, "ram_bytes": GIB}))
-    assert not cpu.is_same_kind(machine_of_node({**node, "cpu_model": "Xeon"}))
-    assert not cpu.is_same_kind(machine_of_node({**node, "num_usable_cores": 8.0}))
+    assert gpu.kind == find_machine("a100-40gb").kind == "a100-40gb"
+    assert find_machine("t4").kind == "t4"
+    assert cpu.kind == machine_of_node({**node, "ram_bytes": GIB}).kind == "EPYC (4 cores)"
+    assert machine_of_node({**node, "cpu_model": "Xeon"}).kind == "Xeon (4 cores)"
+    assert machine_of_node({**node, "num_usable_cores": 8.0}).kind == "EPYC (8 cores)"
 
 
 def test_no_constants_without_memory_bandwidth() -> None:

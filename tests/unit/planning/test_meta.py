@@ -11,6 +11,7 @@ from transformers import AutoConfig, masking_utils
 
 from paratune.config.task_sections import ClassificationTask
 from paratune.errors import ConfigError
+from paratune.planning import profile as profile_module
 from paratune.planning import trace
 from paratune.planning.profile import Shape, profile
 from paratune.precision import POLICIES
@@ -40,10 +41,14 @@ def test_both_kinds_of_tensors_give_the_same(
     original = traced()
     assert not made, "plain tensors are enough for the model and for its division"
 
-    def refuses() -> Any:
-        raise RuntimeError("no plain tensors")
+    plain = profile_module.build_model
 
-    monkeypatch.setattr(trace, "_meta_counts_as_tracing", refuses)
+    def refuses(*args: Any) -> Any:
+        if type(torch.zeros(1)) is torch.Tensor:
+            raise RuntimeError("no plain tensors")
+        return plain(*args)
+
+    monkeypatch.setattr(profile_module, "build_model", refuses)
     fake = traced()
     assert made == [1, 1]
     assert [
