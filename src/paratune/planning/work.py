@@ -78,15 +78,6 @@ class Link:
             seconds = min(seconds, 2 * num_bytes / (TREE_SHARE * self.bytes_per_s) + self.tree_s)
         return self.call_s + seconds
 
-    def broadcasts_s(self, num_bytes: float, num_tensors: int) -> float:
-        """Return the seconds of broadcasts, tensor by tensor, whose roots are spread over the ranks.
-
-        All broadcasts run together: each link carries the same bytes as in a gather.
-        """
-        moved = ring_bytes("broadcast", num_bytes, self.num_ranks)
-        steps = num_tensors / self.num_ranks * (self.num_ranks - 1)
-        return moved / self.bytes_per_s + steps * self.latency_s + (num_tensors * self.call_s if steps else 0.0)
-
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
     """Return the bytes that each rank of N sends, and receives, in a collective over a ring.
@@ -230,36 +221,24 @@ class Work:
         # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
         return (max(moving, calling) if self.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
-    def gathered_forward_s(self, gathers: Sequence[float], first: float) -> float:
-        """Return the seconds that gathering adds to a forward pass.
+    def gathering_s(
+        self, pass_s: float, gathers: Sequence[float], first: float, reductions: Sequence[float] = (), last: float = 0.0
+    ) -> float:
+        """Return the seconds that gathers and reduce-scatters add to a pass; those of blocks are in its order.
 
-        A block is gathered while the previous one computes. The gathers of the rest (embeddings) and of the first block
-        overlap nothing.
+        While a block computes, the next one is gathered and the gradients of the previous one are reduced, over one
+        link. At the beginning the gathers of the rest (`first`) and of the first block overlap nothing; at the end the
+        reduce-scatters of the last block and of the rest (`last`).
 
         Source: PyTorch, docs of torch.distributed.fsdp.fully_shard: implicit prefetching in forward.
         """
-        block_s = self.forward_s / max(1, len(gathers))
-        overlapped = [*gathers[1:], 0.0] if gathers else []
-        hidden = first + sum(gathers[:1]) + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
-        overlap = self.constants.value("overlap", 0.0)
-        return overlap * hidden + (1 - overlap) * (first + math.fsum(gathers))
-
-    def gathered_backward_s(self, gathers: Sequence[float], first: float, reductions: Sequence[float]) -> float:
-        """Return the seconds that gathers and reduce-scatters add to a backward pass.
-
-        While a block computes, the next one is gathered and the gradients of the previous one are reduced, over one
-        link. The gathers of the rest and of the last block, before all others, and the reduce-scatters of the first
-        block and of the rest, at the end, overlap nothing.
-        """
-        block_s = self.backward_s / max(1, len(gathers))
-        gather_order, reduce_order = gathers[::-1], reductions[-2::-1]
+        block_s, reductions = pass_s / max(1, len(gathers)), reductions or [0.0] * len(gathers)
         # For each block: the gather of the next one and the reduction of the previous one.
-        overlapped = [a + b for a, b in zip([*gather_order[1:], 0.0], [0.0, *reduce_order], strict=False)]
-        ends = first + sum(gather_order[:1]) + sum(reduce_order[-1:]) + reductions[-1]
-        hidden = ends + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
-        total = first + math.fsum(gather_order) + math.fsum(reductions)
+        overlapped = [a + b for a, b in zip([*gathers[1:], 0.0], [0.0, *reductions], strict=False)]
+        exposed = first + sum(gathers[:1]) + sum(reductions[-1:]) + last
+        exposed += math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
         overlap = self.constants.value("overlap", 0.0)
-        return overlap * hidden + (1 - overlap) * total
+        return overlap * exposed + (1 - overlap) * (first + math.fsum(gathers) + math.fsum([*reductions, last]))
 
     def offload_s(self, group: int, *, gathered: int, copies_out: int) -> float:
         """Return the seconds of copies between host and device, and of the update on the host.

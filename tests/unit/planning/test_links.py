@@ -18,14 +18,11 @@ def test_seconds_of_a_ring() -> None:
     link = Link(num_ranks=4, bytes_per_s=100.0, latency_s=0.5)
     assert link.seconds("all_reduce", 400) == 6 + 6 * 0.5
     assert link.seconds("all_gather", 400) == link.seconds("reduce_scatter", 400) == 3 + 3 * 0.5
-    # Broadcasts from all four ranks, 8 tensors: each link carries three quarters, 6 steps of latency.
-    assert link.broadcasts_s(400, 8) == 3 + 8 / 4 * 3 * 0.5
     assert link.seconds("send", 400) == 4 + 0.5
     local_step = Link(num_ranks=1, bytes_per_s=100.0, latency_s=0.5)
     assert (
         local_step.seconds("all_reduce", 400)
         == local_step.seconds("all_gather", 400)
-        == local_step.broadcasts_s(400, 3)
         == local_step.seconds("send", 400)
         == 0
     )

@@ -24,23 +24,23 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.planning.constants import Bounded, Constants, UnknownConstant
 from paratune.planning.kinds import KINDS
-from paratune.planning.kinds.replicated import ddp_buckets, exposed_s
+from paratune.planning.kinds.replicated import ddp_buckets
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.profile import Parameter, Profile, Shape, profile
 from paratune.planning.states import PredictionSetup, padded_sum
 from paratune.planning.time import TERMS, step_time
 from paratune.planning.trace import Operation, Phase
-from paratune.planning.work import StepCase, pass_seconds
+from paratune.planning.work import StepCase, Work, pass_seconds
 from paratune.precision import POLICIES
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
 
 
 @cache
-def bert_base(precision: str = "fp32", checkpointing: int | None = None) -> Profile:
+def bert_base(precision: str = "fp32", checkpointing: int | None = None, *, with_division: bool = False) -> Profile:
     config = AutoConfig.for_model("bert")
-    shape = Shape((128,) * 4)
-    return profile(config, TASK, shape, POLICIES[precision], activation_checkpointing=checkpointing)
+    shape, policy = Shape((128,) * 4), POLICIES[precision]
+    return profile(config, TASK, shape, policy, activation_checkpointing=checkpointing, with_division=with_division)
 
 
 def figures(**values: float) -> Constants:
@@ -81,6 +81,7 @@ def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = N
     return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
 
 
+ZERO1 = Zero1Options(kind="zero1")
 SINGLE = setup(SingleOptions(kind="single"))
 JOB = 512
 """Tokens."""
@@ -149,11 +150,21 @@ def test_step_is_host_bound_with_slow_launches() -> None:
 
 
 def test_reductions_overlap_the_backward_pass() -> None:
-    # Two blocks of 2 s each: gradients of the first are there after 1 s, and travel 3 s; of the second after 2 s.
-    assert exposed_s([(1.0, 3.0), (2.0, 1.0)], 2.0, overlap=1.0) == pytest.approx(3.0)
-    assert exposed_s([(1.0, 0.5), (2.0, 0.25)], 2.0, overlap=1.0) == pytest.approx(0.25)
-    assert exposed_s([(1.0, 3.0), (2.0, 1.0)], 2.0, overlap=0.0) == pytest.approx(4.0)
-    assert exposed_s([], 2.0, overlap=1.0) == 0.0
+    # Two blocks of 1 s each: 120 bytes of gradients are there after 1 s, 120 and 40 after 2 s. 2 ranks send them once.
+    blocks = [Parameter(name, (30,), block=number) for number, name in enumerate("ab")]
+    model = Profile((*blocks, Parameter("c", (10,))), 2, 4, 0, 0, (), 0, Phase(), Phase())
+
+    def exposed(link: float, overlap: float, num_ranks: int = 2) -> float:
+        way = setup(DDPOptions(kind="ddp", bucket_cap_mb=100 / 2**20), num_ranks)
+        constants = ROUND.replaced(figures(link=link, overlap=overlap).by_name)
+        work = Work(StepCase(model, way, machine(constants), JOB), constants)
+        work.backward_s = 2.0
+        return KINDS["ddp"].seconds(work).communication_s
+
+    assert exposed(40.0, overlap=1.0) == pytest.approx(1 + 3 + 3 + 1 - 2)
+    assert exposed(480.0, overlap=1.0) == pytest.approx(0.25 + 40 / 480)
+    assert exposed(40.0, overlap=0.0) == pytest.approx(3 + 3 + 1)
+    assert exposed(40.0, overlap=1.0, num_ranks=1) == 0.0
 
 
 def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
@@ -184,10 +195,15 @@ def test_ddp_of_one_rank_is_single() -> None:
 
 
 def test_zero1_updates_a_share_and_broadcasts_it() -> None:
-    step = terms(setup(Zero1Options(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
+    step = terms(setup(ZERO1, 4), ROUND.replaced(figures(overlap=0.0).by_name))
     num_bytes = 4 * 109_483_778
     assert step["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
     assert step["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)
+    # Broadcasts of 201 tensors from all four ranks: three quarters of that many steps of latency.
+    late = figures(overlap=0.0, link__latency=1e-3).by_name
+    ddp, zero1 = (terms(setup(strategy, 4), ROUND.replaced(late)) for strategy in (DDPOptions(kind="ddp"), ZERO1))
+    sent = zero1["communication_exposed"] - ddp["communication_exposed"]
+    assert sent == pytest.approx(0.75 * num_bytes / 1e11 + 201 / 4 * 3 * 1e-3)
 
 
 def test_zero3_gathers_twice_and_reduces_once() -> None:
@@ -267,13 +283,14 @@ def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
 
 def test_a_pipeline_waits_for_its_bubble() -> None:
     way = setup(PipelineOptions(kind="pipeline", stages=4), 4, steps=8)
-    step, local_step = terms(way), terms(SINGLE)
+    model = bert_base(with_division=True)
+    step, local_step = terms(way, model=model), terms(SINGLE)
     computing = 8 * (local_step["forward"] + local_step["backward"]) / 4
     # GPipe, section 2.3: (p - 1) / (m + p - 1) = 3 / 11 of the schedule; 12 blocks make 4 equal stages.
     waiting = step["bubble"] / (step["bubble"] + computing)
     assert waiting == pytest.approx(3 / 11, rel=0.01)
     # 12 blocks on 5 stages: the fullest has 3, where 2.4 would be even.
-    uneven = terms(setup(PipelineOptions(kind="pipeline", stages=5), 5, steps=8))
+    uneven = terms(setup(PipelineOptions(kind="pipeline", stages=5), 5, steps=8), model=model)
     ideal = 8 * (local_step["forward"] + local_step["backward"]) / 5
     assert uneven["bubble"] == pytest.approx(ideal * 3 / 2.4 * 12 / 8 - ideal, rel=0.01)
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from paratune.config.strategy_sections import DeepSpeedOptions, Limits, deepspeed_limits, strategy_options
-from paratune.planning.kinds.replicated import whole_states
 from paratune.planning.profile import Profile
 from paratune.planning.states import (
     COMMUNICATION,
@@ -15,7 +14,9 @@ from paratune.planning.states import (
     PredictionSetup,
     States,
     count,
+    numbers_of,
     optimizer_groups,
+    unsharded,
 )
 from paratune.planning.trace import Delta
 from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, link_between, unit_gradients
@@ -31,26 +32,22 @@ DOUBLE_BYTES = 8
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    strategy = setup.strategy
-    assert isinstance(strategy, DeepSpeedOptions)
-    if strategy.stage == 0:
-        return whole_states(profile, setup, rank)
-    if strategy.stage == 3:
-        return _states_3(profile, setup, strategy)
-    return _states_1_2(profile, setup, strategy, rank)
+    """Stages 1 and 2: a flat tensor for each group; a rank has all weights, and its N-th part of all states.
 
-
-def _states_1_2(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions, rank: int) -> States:
-    """A flat tensor for each group: a rank has all weights, and a copy, moments and gradients of its N-th part.
-
-    Gradients are kept whole for all parameters that overlap the part, with zeros as padding. With the optimizer on the
-    host, the host has the flat gradients of the part, a buffer for the largest gradient, whole gradients of the
-    parameters that overlap the part if stage 2 accumulates, and a buffer for updated weights.
+    Of this part it has a copy in fp32, moments and gradients. Gradients are kept whole for all parameters that overlap
+    the part, with zeros as padding. With the optimizer on the host, the host has the flat gradients of the part, a
+    buffer for the largest gradient, whole gradients of the parameters that overlap the part if stage 2 accumulates, and
+    a buffer for updated weights.
 
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `__init__`, `get_flat_partition`,
         `initialize_optimizer_states`, `async_accumulate_grad_in_cpu_via_gpu`.
     """
-    size, num_ranks = profile.weight_bytes, setup.num_ranks
+    strategy, size, num_ranks = setup.strategy, profile.weight_bytes, setup.num_ranks
+    assert isinstance(strategy, DeepSpeedOptions)
+    if strategy.stage == 0:
+        return unsharded(profile.parameters, numbers_of(profile, setup))
+    if strategy.stage == 3:
+        return _states_3(profile, setup, strategy)
     frozen = sum(parameter.numel for parameter in profile.parameters if not parameter.is_trained)
     weights, part, gradients, filled, num_groups = frozen, 0, 0, 0, 0
     for group in optimizer_groups(profile.parameters, with_unused=True):
@@ -110,19 +107,22 @@ def _engine_memory(view: EngineInputs) -> EngineMemory:
     """
     strategy = view.setup.strategy
     assert isinstance(strategy, DeepSpeedOptions)
-    bucket = view.profile.weight_bytes * _limits(view.profile, strategy).reduce_bucket_size
+    size = view.profile.weight_bytes
+    bucket = size * _limits(view.profile, strategy).reduce_bucket_size
+    # The update copies gradients flat; those of 16 bits have a copy in fp32 too.
+    flat_bytes = size + (view.setup.state_bytes if view.setup.keeps_16_bits else 0)
     if strategy.stage == 3:
-        return _engine_memory_3(view, strategy, bucket)
+        return _engine_memory_3(view, strategy, bucket, flat_bytes)
     if strategy.stage:
-        return _engine_memory_1_2(view, strategy, bucket)
-    sent = min(view.states.gradients, ALLREDUCE * view.profile.weight_bytes)
+        return _engine_memory_1_2(view, strategy, bucket, flat_bytes)
+    sent = min(view.states.gradients, ALLREDUCE * size)
     at_step = {COMMUNICATION: sent} if view.setup.num_ranks > 1 else {}
     if view.accumulates:
         return EngineMemory({GRADIENTS: view.states.gradients}, view.copied_gradients(), at_step)
     return EngineMemory({}, tuple(view.gradients()), at_step)
 
 
-def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int) -> EngineMemory:
+def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int, flat_bytes: int) -> EngineMemory:
     """Gradients are copied into a bucket; when it is full, a copy of its content is sent.
 
     Stage 1 keeps all gradients until the last micro-batch is done; stage 2 reduces each as soon as it is complete, and
@@ -148,18 +148,13 @@ def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: i
         deltas += [delta for position, held in full.items() for delta in _sent_copy(position, held)]
     part = max((count(group) // view.setup.num_ranks for group in groups), default=0)
     largest = max((parameter.numel for group in groups for parameter in group), default=0)
-    at_step = {COMMUNICATION: max(_flat_gradients(view, part), DOUBLE_BYTES * largest)}
+    at_step = {COMMUNICATION: max(flat_bytes * part, DOUBLE_BYTES * largest)}
     if strategy.offload_optimizer:
         # One gradient at a time is copied to the host, and used for the norm; updated weights are copied back.
         always = {**always, COMMUNICATION: size * largest}
         deltas += _sent_copy(view.end, DOUBLE_BYTES * largest)
         at_step = {COMMUNICATION: size * part}
     return EngineMemory(always, tuple(deltas), at_step)
-
-
-def _flat_gradients(view: EngineInputs, num_numbers: int) -> int:
-    """Return the bytes of flat gradients in the update; gradients of 16 bits have a copy in fp32."""
-    return num_numbers * (view.profile.weight_bytes + (view.setup.state_bytes if view.setup.keeps_16_bits else 0))
 
 
 def _bucket_flushes(view: EngineInputs, bucket: int) -> dict[int, int]:
@@ -180,7 +175,7 @@ def _sent_copy(position: int, num_bytes: int) -> Iterator[Delta]:
     yield Delta(position, COMMUNICATION, -num_bytes)
 
 
-def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int) -> EngineMemory:
+def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int, flat_bytes: int) -> EngineMemory:
     """Gathered weights until the update; a bucket of gradients, and a copy of it when it is full.
 
     The update copies the parts of one group flat; the norm takes one part at a time in float64.
@@ -194,7 +189,7 @@ def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int
     largest = max((parameter.numel for parameter in parameters if parameter.is_trained), default=0)
     groups = optimizer_groups(parameters, with_unused=True)
     part = max((sum(-(-parameter.numel // num_ranks) for parameter in group) for group in groups), default=0)
-    flat = 0 if strategy.offload_optimizer else _flat_gradients(view, part)
+    flat = 0 if strategy.offload_optimizer else flat_bytes * part
     norm = DOUBLE_BYTES * -(-largest // num_ranks)
     if strategy.offload_optimizer:
         sent += _sent_copy(view.end, norm)
@@ -284,18 +279,17 @@ def _seconds(work: Work) -> StepSeconds:
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     weights, num_tensors = work.profile.weight_bytes * work.profile.num_parameters, len(work.profile.parameters)
     link = link_between(work.constants, ranks, setup.ranks_per_node)
-    unsharded = work.local_step()
+    whole = work.local_step()
     times = steps if setup.traits.reduces_each_micro_step else 1
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
         copied += 2 * steps * work.moved_s(2 * weights)
         units, persistent = stage_3_weights(work.profile, strategy)
         *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in units)
-        reductions = [link.seconds("reduce_scatter", num_bytes) for num_bytes in unit_gradients(work.profile, setup)]
+        *reduced, last = (link.seconds("reduce_scatter", n) for n in unit_gradients(work.profile, setup))
         waiting = link.seconds("all_gather", persistent)
-        waiting += steps * (
-            work.gathered_forward_s(gathers, first) + work.gathered_backward_s(gathers, first, reductions)
-        )
+        forward = work.gathering_s(work.forward_s, gathers, first)
+        waiting += steps * (forward + work.gathering_s(work.backward_s, gathers[::-1], first, reduced[::-1], last))
     else:
         waiting = times * link.seconds("all_reduce", work.grads)
         waiting += link.seconds("all_gather", work.grads) if strategy.stage else 0.0
@@ -303,20 +297,20 @@ def _seconds(work: Work) -> StepSeconds:
     hooks, hidden = work.engine_python_s(name, num_tensors) if strategy.stage else (0.0, 0.0)
     if (wait := WAITS.get(strategy.stage)) is not None:
         hooks += steps * num_tensors * work.constants.value(wait, 0.0)
-    backward = unsharded.backward_s + copied + hooks
+    backward = whole.backward_s + copied + hooks
     share = 1 / ranks if strategy.stage else 1.0
     exposed = work.scaled_communication_s(waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         copies_out = steps if strategy.stage >= 2 else 1  # after each micro-batch in which gradients are reduced
         offload = work.offload_s(ranks, gathered=copies_in * weights, copies_out=copies_out)
-        return StepSeconds(unsharded.forward_s, backward, 0.0, exposed, offload_s=offload, hidden_s=hidden)
+        return StepSeconds(whole.forward_s, backward, 0.0, exposed, offload_s=offload, hidden_s=hidden)
     updating = work.optimizer_s(share)
     if setup.keeps_16_bits:
         # Gradients are copied flat, 2 + 2 bytes a number, and cast to fp32, 2 + 4; new weights are cast back, 4 + 2.
         # Source: stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
         updating += work.moved_s(16 * share * work.profile.num_trained)
-    return StepSeconds(unsharded.forward_s, backward, updating, exposed, hidden_s=hidden)
+    return StepSeconds(whole.forward_s, backward, updating, exposed, hidden_s=hidden)
 
 
 DEEPSPEED = PlanFunctions(_states, _transfers, _seconds, _engine_memory)

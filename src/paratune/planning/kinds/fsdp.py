@@ -75,7 +75,17 @@ def _engine_memory(view: EngineInputs) -> EngineMemory:
         `_backward_prefetch`, `post_backward`; _fsdp_collectives.py, `foreach_all_gather`, `foreach_reduce`.
     """
     *units, root = _units(view)
-    deltas = [*_forward(view, units, root), *_backward(view, units, root)]
+    timeline, num_shards, last = view.profile.timeline, shard_size(view.setup), 0
+    starts, forward_ends, end = timeline.positions("forward"), timeline.positions("forward_end"), timeline.num_forward
+    deltas: list[Delta] = []
+    for start, unit, ends in [(0, root, end), *((starts[n], u, forward_ends[n]) for n, u in enumerate(units))]:
+        if num_shards > 1:
+            deltas += [*_all_gather(view, start, unit), Delta(start, COMMUNICATION, -last)]
+            last = unit.gathered
+        deltas.append(Delta(start, GATHERED, unit.gathered))
+        if view.setup.traits.gathers_per_micro_step:  # else gathered weights are kept for the backward pass
+            deltas.append(Delta(ends, GATHERED, -unit.gathered))
+    deltas += [Delta(end, COMMUNICATION, -last), *_backward(view, units, root)]
     # Unsharded gradients, which are reduced only in the last micro-batch.
     always = {GRADIENTS: sum(unit.gradients for unit in (*units, root))} if view.accumulates else {}
     if view.accumulates and not view.setup.keeps_16_bits:
@@ -99,20 +109,6 @@ def _units(view: EngineInputs) -> Iterator[_Unit]:
         trained = [parameter for parameter in parameters if parameter.is_trained and parameter.has_gradient]
         padded = num_ranks * count(shard(parameter, num_ranks) for parameter in trained)
         yield _Unit(num_bytes, reduced * padded, reduced * count(trained), tuple(numbers))
-
-
-def _forward(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[Delta]:
-    timeline, gathers, last = view.profile.timeline, shard_size(view.setup) > 1, 0
-    starts, forward_ends, end = timeline.positions("forward"), timeline.positions("forward_end"), timeline.num_forward
-    for start, unit, ends in [(0, root, end), *((starts[n], u, forward_ends[n]) for n, u in enumerate(units))]:
-        if gathers:
-            yield from _all_gather(view, start, unit)
-            yield Delta(start, COMMUNICATION, -last)
-            last = unit.gathered
-        yield Delta(start, GATHERED, unit.gathered)
-        if view.setup.traits.gathers_per_micro_step:  # else gathered weights are kept for the backward pass
-            yield Delta(ends, GATHERED, -unit.gathered)
-    yield Delta(end, COMMUNICATION, -last)
 
 
 def _all_gather(view: EngineInputs, position: int, unit: _Unit) -> Iterator[Delta]:
@@ -195,19 +191,20 @@ def _seconds(work: Work) -> StepSeconds:
     group = shard_size(setup)
     link = link_between(work.constants, group, setup.ranks_per_node)
     *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in unit_weights(work.profile, group))
-    forward = work.gathered_forward_s(gathers, first)
+    forward = work.gathering_s(work.forward_s, gathers, first)
     between = link_between(work.constants, setup.num_ranks // group, setup.ranks_per_node, stride=group)
-    reductions = [
+    *reductions, last = (
         link.seconds("reduce_scatter", num_bytes) + between.seconds("all_reduce", num_bytes / group)
         for num_bytes in unit_gradients(work.profile, setup, group)
-    ]
+    )
     times, gathered_again = _gathers(work.profile, setup)
     *gathers_again, first_again = (
         link.seconds("all_gather", num_bytes) if num_bytes else 0.0 for num_bytes in gathered_again
     )
-    early = work.gathered_backward_s(gathers_again, first_again, [0.0] * (len(gathers) + 1))
-    last = work.gathered_backward_s(gathers_again, first_again, reductions)
-    waiting = times * forward + (setup.grad_accum_steps - 1) * early + last
+    # The micro-batches before the last one of a step reduce nothing.
+    early = work.gathering_s(work.backward_s, gathers_again[::-1], first_again)
+    reducing = work.gathering_s(work.backward_s, gathers_again[::-1], first_again, reductions[::-1], last)
+    waiting = times * forward + (setup.grad_accum_steps - 1) * early + reducing
     weights = sum(unit_weights(work.profile, group))
     gathered = times * weights + setup.grad_accum_steps * sum(gathered_again)
     copied = work.moved_s(2 * weights) * gathered / weights

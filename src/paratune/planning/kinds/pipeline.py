@@ -3,7 +3,6 @@
 `p` stages, `m` micro-batches, `v` stages on a rank.
 """
 
-import math
 from collections import defaultdict
 
 from paratune.base.units import MIB
@@ -55,12 +54,10 @@ def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tup
     return held, trained
 
 
-def stage_gradients(profile: Profile, setup: PredictionSetup, rank: int) -> float:
-    """Return the bytes of the gradients of a rank; an equal share if the profile has no division."""
-    if profile.division is None:
-        return profile.weight_bytes * profile.num_trained / setup.traits.ranks_per_replica
+def stage_gradients(profile: Profile, setup: PredictionSetup, rank: int) -> int:
+    """Return the bytes of the gradients of a rank."""
     _, trained = stage_parameters(profile, setup, rank)
-    return profile.weight_bytes * sum(parameter.numel for parameter in trained if parameter.is_trained)
+    return profile.weight_bytes * count(parameter for parameter in trained if parameter.is_trained)
 
 
 def shared_gradients(profile: Profile, setup: PredictionSetup) -> dict[tuple[int, ...], int]:
@@ -70,9 +67,8 @@ def shared_gradients(profile: Profile, setup: PredictionSetup) -> dict[tuple[int
         Bytes by the positions in the pipeline, from 0, of the ranks that share them.
     """
     strategy, traits, division = setup.strategy, setup.traits, profile.division
-    if division is None:
-        return {}
     assert isinstance(strategy, PipelineOptions)
+    assert division is not None
     users: dict[str, list[int]] = defaultdict(list)
     for place in range(traits.ranks_per_replica):
         for name in division.uses(division.stages_of_rank(place, strategy, traits)):
@@ -101,12 +97,17 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
 
 def _seconds(work: Work) -> StepSeconds:
     """Micro-batches pass through the stages; after the last one, replicas of the pipeline sum their gradients."""
-    setup = work.setup
-    p = setup.traits.ranks_per_replica
-    m = setup.grad_accum_steps
-    computing, states = _fullest_rank(work)
+    setup, strategy, division = work.setup, work.setup.strategy, work.profile.division
+    assert isinstance(strategy, PipelineOptions)
+    assert division is not None
+    p, m = setup.traits.ranks_per_replica, setup.grad_accum_steps
+    # The slowest rank determines the time, because blocks are not divided: the largest share of a rank in the model's
+    # operations, and in its trained weights.
+    ranks = [division.stages_of_rank(place, strategy, setup.traits) for place in range(p)]
+    costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
+    computing = max(costs) / sum(costs)
+    states = max(stage_gradients(work.profile, setup, place) for place in range(p)) / max(1, work.grads)
     ideal = m * (work.forward_s + work.backward_s) / p
-    # The slowest rank determines the time, because blocks are not divided.
     bubble = ideal * computing * p / (1 - (setup.traits.ideal_bubble_share(m) or 0.0)) - ideal
     neighbours = link_between(work.constants, p, setup.ranks_per_node)
     send = neighbours.seconds("send", work.profile.hidden_bytes)
@@ -124,20 +125,6 @@ def _seconds(work: Work) -> StepSeconds:
         communication_s=work.scaled_communication_s(sending + reducing),
         bubble_s=bubble * work.constants.value("factor.pipeline", 1.0),
     )
-
-
-def _fullest_rank(work: Work) -> tuple[float, float]:
-    """Return the largest share of a rank in the model's operations, and in its trained weights."""
-    strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
-    p, v = traits.ranks_per_replica, traits.stages_per_rank
-    if division is None:
-        num_blocks = work.profile.num_blocks
-        return math.ceil(num_blocks / (p * v)) * v / num_blocks, 1 / p
-    assert isinstance(strategy, PipelineOptions)
-    ranks = [division.stages_of_rank(place, strategy, traits) for place in range(p)]
-    costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
-    trained = max(stage_gradients(work.profile, work.setup, place) for place in range(p))
-    return max(costs) / sum(costs), trained / max(1, work.grads)
 
 
 def in_flight(strategy: PipelineOptions, traits: Traits, place: int, num_micro_batches: int) -> list[int]:

@@ -1,6 +1,5 @@
 """Strategies with a whole model on each rank: one process, DDP, and ZeRO-1, which divides the optimizer states."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from paratune.base.units import MIB
@@ -16,38 +15,30 @@ from paratune.planning.states import (
     optimizer_groups,
     unsharded,
 )
-from paratune.planning.work import ADAMW_PASSES, PlanFunctions, StepSeconds, Transfer, Work, link_between
+from paratune.planning.work import ADAMW_PASSES, PlanFunctions, StepSeconds, Transfer, Work, link_between, ring_bytes
 
 
-def whole_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    return unsharded(profile.parameters, numbers_of(profile, setup))
-
-
-def _ddp_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Gradients are views of DDP's buckets, which include those of unused parameters.
 
-    Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `Reducer::initialize_buckets`.
-    """
-    states, size = unsharded(profile.parameters, numbers_of(profile, setup)), profile.weight_bytes
-    return States(states.weights, size * profile.num_trained, states.optimizer)
+    ZeRO-1 has the moments of a parameter on one rank: the largest parameter first, each on the rank with least states.
 
-
-def _zero1_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    """The states of a parameter are on one rank: the largest parameter first, each on the rank with least states.
-
-    Source: PyTorch 2.13, torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
+    Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `Reducer::initialize_buckets`;
+        torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
     """
     numbers, held, owned = numbers_of(profile, setup), [0] * setup.num_ranks, []
+    whole, gradients = unsharded(profile.parameters, numbers), profile.weight_bytes * profile.num_trained
+    if "optimizer" not in setup.traits.shards:
+        return States(whole.weights, gradients, whole.optimizer)
     for group in optimizer_groups(profile.parameters):
         for parameter in sorted(group, key=lambda parameter: parameter.numel, reverse=True):
             owner = held.index(min(held))
             held[owner] += parameter.numel
             owned += [parameter] if owner == rank else []
-    of_ddp = _ddp_states(profile, setup, rank)
-    return States(of_ddp.weights, of_ddp.gradients, unsharded(owned, numbers).optimizer)
+    return States(whole.weights, gradients, unsharded(owned, numbers).optimizer)
 
 
-def replicated(view: EngineInputs) -> EngineMemory:
+def _engine_memory(view: EngineInputs) -> EngineMemory:
     """Whole models. One process keeps the first gradients that autograd allocates; DDP copies them into its buckets.
 
     Micro-batches before the last one, without DDP's hooks, accumulate gradients outside of the buckets: each gradient
@@ -91,30 +82,14 @@ def ddp_buckets(profile: Profile, setup: PredictionSetup) -> list[tuple[float, i
     return [*buckets, (ready, filled)] if filled else buckets
 
 
-def _ddp_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in ddp_buckets(profile, setup)]
-
-
-def _zero1_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    trained = [parameter for parameter in profile.parameters if parameter.is_trained]
-    sent = [Transfer("broadcast", profile.weight_bytes * parameter.numel, setup.num_ranks) for parameter in trained]
-    return [*_ddp_transfers(profile, setup, rank), *sent]
-
-
-def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: float) -> float:
-    """Return the seconds by which collectives delay a pass.
-
-    Args:
-        passes: The earliest start and the duration of each collective; they run one after another.
-        end_s: Seconds of the pass without collectives.
-        overlap: Share of a collective that overlaps computing if possible; the rest delays computing.
-    """
-    finished = total = 0.0
-    for ready, seconds in passes:
-        finished = max(finished, ready) + seconds
-        total += seconds
-    hidden = max(0.0, finished - end_s)
-    return overlap * hidden + (1 - overlap) * total
+def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    """Buckets of gradients; ZeRO-1 then broadcasts each updated weight from the rank that has its moments."""
+    updated = [parameter for parameter in profile.parameters if parameter.is_trained]
+    sent = updated if "optimizer" in setup.traits.shards else []
+    return [
+        *(Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in ddp_buckets(profile, setup)),
+        *(Transfer("broadcast", profile.weight_bytes * parameter.numel, setup.num_ranks) for parameter in sent),
+    ]
 
 
 def _ddp_seconds(work: Work) -> StepSeconds:
@@ -122,12 +97,17 @@ def _ddp_seconds(work: Work) -> StepSeconds:
     # Gradients are divided by the number of ranks and copied into their buckets.
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    passes = [
-        (share * work.backward_s, link.seconds("all_reduce", size)) for share, size in ddp_buckets(work.profile, setup)
-    ]
-    reduced = work.scaled_communication_s(exposed_s(passes, work.backward_s, work.constants.value("overlap", 0.0)))
-    unsharded = work.local_step()
-    return replace(unsharded, backward_s=unsharded.backward_s + copied, communication_s=reduced)
+    finished = total = 0.0
+    for share, num_bytes in ddp_buckets(work.profile, setup):  # one after another
+        seconds = link.seconds("all_reduce", num_bytes)
+        finished = max(finished, share * work.backward_s) + seconds
+        total += seconds
+    # The share `overlap` of a collective runs at the same time as computing, if possible; the rest delays the pass.
+    overlap = work.constants.value("overlap", 0.0)
+    exposed = overlap * max(0.0, finished - work.backward_s) + (1 - overlap) * total
+    whole = work.local_step()
+    reduced = work.scaled_communication_s(exposed)
+    return replace(whole, backward_s=whole.backward_s + copied, communication_s=reduced)
 
 
 def _zero1_seconds(work: Work) -> StepSeconds:
@@ -136,16 +116,22 @@ def _zero1_seconds(work: Work) -> StepSeconds:
     # Whole tensors are assigned to ranks: one rank has at least the largest tensor.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    sent = work.scaled_communication_s(link.broadcasts_s(sum(sizes), len(sizes)))
+    # Each tensor has its own broadcast, and their roots are spread over the ranks. All broadcasts run together: each
+    # link carries the same bytes as in a gather.
+    steps = len(sizes) / link.num_ranks * (link.num_ranks - 1)
+    sending = ring_bytes("broadcast", sum(sizes), link.num_ranks) / link.bytes_per_s + steps * link.latency_s
+    sent = work.scaled_communication_s(sending + (len(sizes) * link.call_s if steps else 0.0))
     # Every rank computes the norm of all gradients.
     updating = work.optimizer_s((1 + (ADAMW_PASSES - 1) * share) / ADAMW_PASSES)
     return replace(ddp, optimizer_s=updating, communication_s=ddp.communication_s + sent)
 
 
 SINGLE = PlanFunctions(
-    whole_states, lambda profile, setup, rank: [], Work.local_step, replicated, holds_whole_model=True
+    states=lambda profile, setup, rank: unsharded(profile.parameters, numbers_of(profile, setup)),
+    transfers=lambda profile, setup, rank: [],
+    seconds=Work.local_step,
+    engine_memory=_engine_memory,
+    holds_whole_model=True,
 )
-
-DDP = PlanFunctions(_ddp_states, _ddp_transfers, _ddp_seconds, replicated, holds_whole_model=True)
-
-ZERO1 = PlanFunctions(_zero1_states, _zero1_transfers, _zero1_seconds, replicated)
+DDP = PlanFunctions(_states, _transfers, _ddp_seconds, _engine_memory, holds_whole_model=True)
+ZERO1 = PlanFunctions(_states, _transfers, _zero1_seconds, _engine_memory)
