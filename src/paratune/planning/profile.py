@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
+from transformers import AttentionInterface
 
 from paratune.batch import Batch
 from paratune.config.feasibility import stage_reasons
@@ -26,10 +27,10 @@ from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
 from paratune.planning.build import build_model, sets_in_order
 from paratune.planning.shims import (
+    COUNTED,
     CountedDropout,
     Kernels,
     PackedAttention,
-    count_packed_attention,
 )
 from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Timeline, Trace, on_meta
 from paratune.precision import Precision
@@ -197,7 +198,6 @@ def profile(
             checkpoint_blocks(find_blocks(model), activation_checkpointing)
         model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
         batch = _batch(model, task, shape)
-        batch = _with_texts(batch, task) if isinstance(task, EmbeddingTask) else batch
         known_tensors = [*model.parameters(), *model.buffers()]
         for tensor in known_tensors:
             trace.hold(tensor, is_base=True)
@@ -206,19 +206,29 @@ def profile(
                 if type(module) is nn.Dropout:
                     module.__class__ = CountedDropout
                     module.count = trace.count  # type: ignore[assignment]
-        attend = PackedAttention(shape.lengths, trace.count, on_cuda=on_cuda)
+        attend = PackedAttention(shape.lengths, trace.count, on_cuda)
         if entry is not None and entry.shortens and activation_checkpointing is None:
             shorten_last_layer(find_blocks(model)[-1], attend.first)
-        count_packed_attention(model, attend)
+        # Each layer calls its own `counted_attention`, so that models in other threads are not affected.
+        AttentionInterface.register(
+            COUNTED, lambda module, *args, **options: module.counted_attention(module, *args, **options)
+        )
+        for module in model.hf.modules():
+            module.counted_attention = attend  # type: ignore[assignment]
+        model.packed_attention = COUNTED
         with sets_in_order(model), Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype) as kernels:
             return _trace_passes(model, batch, known_tensors, trace, kernels, factors)
 
+    def divide() -> Division:
+        # Another model: blocks run one by one. Whether the stages together give the output of the whole model is not
+        # checked: this needs values.
+        model = build_model(hf_config, task, precision, attention, model_options)
+        with Kernels(on_cuda=False):
+            costs, used, needed = CutModel(model, find_blocks(model)).analyse_blocks()
+        return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, needed)))
+
     traced = on_meta(run)
-    return (
-        replace(traced, division=divide(hf_config, task, precision, attention, model_options))
-        if with_division
-        else traced
-    )
+    return replace(traced, division=on_meta(divide)) if with_division else traced
 
 
 def _trace_passes(
@@ -245,7 +255,8 @@ def _trace_passes(
             loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
         casts = trace.numbers(cast for _, cast in kernels.cast_weights.values())
         num_forward = len(trace.changes)
-        kernels.clear()
+        kernels.cast_weights.clear()
+        kernels.keeps_casts = False
         for hook in marks.hooks:
             hook.remove()
         num_saved = saved.num_bytes
@@ -318,8 +329,12 @@ class _Marks:
 
 
 def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
-    """Return a batch of the shape on the meta device."""
+    """Return a batch of the shape on the meta device; in an embedding 2 rows, or 3 of triplets, are a sample."""
     rows, longest, is_packed = len(shape.lengths), max(shape.lengths), shape.layout == "packed"
+    row_size = 0
+    if isinstance(task, EmbeddingTask):
+        row_size = 3 if task.loss == "triplet" else 2
+    samples = max(1, rows // max(1, row_size))
     tokens = (shape.num_tokens,) if is_packed else (rows, longest)
     labels: Tensor | None = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
     places = None
@@ -330,17 +345,20 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
         labels = torch.zeros(rows, len(class_names(task)))
     elif task.kind == "qa":
         labels = torch.zeros(rows, 2, dtype=torch.long)
+    elif isinstance(task, EmbeddingTask):
+        has_number = task.loss in ("cosine_similarity", "contrastive")
+        labels = torch.zeros(samples) if has_number else torch.zeros(samples, row_size, dtype=torch.long)
     # Without padding, models use no mask; they would see this in the values, which do not exist here.
     is_masked = not is_packed and len(set(shape.lengths)) > 1
     has_types = getattr(model.hf.config, "type_vocab_size", 0) > 1
     return Batch(
         input_ids=torch.zeros(tokens, dtype=torch.long),
-        row_weight=torch.ones(rows),
-        index=torch.zeros(rows, dtype=torch.long),
-        num_samples=rows,
+        row_weight=torch.ones(samples),
+        index=torch.zeros(samples, dtype=torch.long),
+        num_samples=samples,
         num_tokens=sum(shape.lengths),
         num_padded_tokens=shape.num_tokens,
-        loss_denominator=float(rows),
+        loss_denominator=float(samples),
         attention_mask=torch.ones(tokens, dtype=torch.long) if is_masked else None,
         token_type_ids=torch.zeros(tokens, dtype=torch.long) if has_types else None,
         position_ids=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
@@ -350,23 +368,8 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
         labels=labels,
         label_places=places,
         row_bounds=torch.zeros(rows, 3, dtype=torch.long) if task.kind == "qa" else None,
-    )
-
-
-def _with_texts(batch: Batch, task: EmbeddingTask) -> Batch:
-    """Return a batch on the meta device in which two rows, or three for triplets, are the texts of a sample."""
-    count = 3 if task.loss == "triplet" else 2
-    samples = max(1, batch.num_samples // count)
-    has_number = task.loss in ("cosine_similarity", "contrastive")
-    return replace(
-        batch,
-        row_weight=torch.ones(samples),
-        index=torch.zeros(samples, dtype=torch.long),
-        num_samples=samples,
-        loss_denominator=float(samples),
-        sample_offsets=torch.zeros(samples + 1, dtype=torch.long),
-        row_size=count,
-        labels=torch.zeros(samples) if has_number else torch.zeros(samples, count, dtype=torch.long),
+        sample_offsets=torch.zeros(samples + 1, dtype=torch.long) if row_size else None,
+        row_size=row_size,
     )
 
 
@@ -396,27 +399,3 @@ def parameters_of(
         )
         for name, parameter in model.named_parameters()
     )
-
-
-def divide(
-    hf_config: Any,
-    task: Task,
-    precision: Precision,
-    attention: str | None = None,
-    model_options: ModelOptions | None = None,
-) -> Division:
-    """Return costs and weights of the blocks of a model, which runs block by block on the meta device.
-
-    Whether the stages together give the output of the whole model is not checked: this needs values.
-
-    Raises:
-        Exception: The model cannot run on the meta device.
-    """
-
-    def run() -> Division:
-        model = build_model(hf_config, task, precision, attention, model_options)
-        with Kernels(on_cuda=False):
-            costs, used, needed = CutModel(model, find_blocks(model)).analyse_blocks()
-        return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, needed)))
-
-    return on_meta(run)

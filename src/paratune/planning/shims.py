@@ -7,6 +7,7 @@ ones (`models.dropout`, `models.attention.cpu`), and report their operations to 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -15,14 +16,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
-from transformers import AttentionInterface
 
 from paratune.models.attention import cpu
 from paratune.models.blocks import attend_first
-from paratune.models.task_model import TaskModel
 
 COUNTED: Final = "paratune_counted"
-"""Name in transformers of the function that calls the `counted_attention` of a layer."""
+"""Name in transformers of the function that calls the `counted_attention` of a layer, a `PackedAttention`."""
 HALF: Final = (torch.float16, torch.bfloat16)
 LOWER: Final = frozenset(
     {
@@ -70,15 +69,9 @@ class Kernels(TorchFunctionMode):
         self._autocast = autocast
         self.cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
         """Weights with their copies in the lower precision, which the pass has made so far, by the weight's id."""
-        self._keeps_casts = True
-
-    def clear(self) -> None:
-        """Release the copies of weights, as autocast does at the end of its block.
-
-        Copies that are made later, for recomputation in the backward pass, are kept only by autograd.
-        """
-        self.cast_weights.clear()
-        self._keeps_casts = False
+        self.keeps_casts = True
+        """Whether a copy is kept for the next use of the weight. Autocast releases all copies at the end of its block;
+        those made later, for recomputation in the backward pass, are kept only by autograd."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -97,7 +90,7 @@ class Kernels(TorchFunctionMode):
     def _lower(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float32:
             return value
-        if not (self._keeps_casts and value.is_leaf and value.requires_grad):
+        if not (self.keeps_casts and value.is_leaf and value.requires_grad):
             return value.to(self._autocast)
         # Weights are cast once inside an autocast block. A reference to the weight prevents that its id is reused.
         if id(value) not in self.cast_weights:
@@ -153,17 +146,16 @@ def _attention(
     return out
 
 
+@dataclass(frozen=True, eq=False)
 class PackedAttention:
-    """Replaces the attention of packed rows on a device: saves the same tensors, computes nothing.
+    """Replaces the attention of packed rows on a device: saves the same tensors, computes nothing."""
 
-    Args:
-        lengths: Tokens of each row.
-        count: Called for each kernel; on a CPU for each product, and for each pass over the scores of a tile.
-        on_cuda: Whether it replaces the kernels of `models.attention.cuda`; else the tiles of `models.attention.cpu`.
-    """
-
-    def __init__(self, lengths: Sequence[int], count: Count, *, on_cuda: bool) -> None:
-        self._lengths, self._count, self._on_cuda = tuple(lengths), count, on_cuda
+    lengths: tuple[int, ...]
+    """Tokens of each row."""
+    count: Count
+    """Called for each kernel; on a CPU for each product, and for each pass over the scores of a tile."""
+    on_cuda: bool
+    """Whether it replaces the kernels of `models.attention.cuda`; else the tiles of `models.attention.cpu`."""
 
     def __call__(
         self,
@@ -182,36 +174,26 @@ class PackedAttention:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
         q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
         out: Tensor
-        if self._on_cuda:
-            out = self._kernel(q, k, v, max(self._lengths), sum(length**2 for length in self._lengths))
+        if self.on_cuda:
+            out = self._kernel(q, k, v, max(self.lengths), sum(length**2 for length in self.lengths))
         else:
-            planned = cpu.plan(self._lengths, q.shape[1], sliding_window)
-            out = _PackedOnCpu.apply(q, k, v, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+            planned = cpu.plan(self.lengths, q.shape[1], sliding_window)
+            out = _PackedOnCpu.apply(q, k, v, planned, dropout > 0, self.count)  # type: ignore[no-untyped-call]
         return out.unsqueeze(0), None
 
     def first(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, scale: float, p: float) -> Tensor:
         """Return the attention output (B, H, K) of one query for each row."""
-        if self._on_cuda:
-            return self._kernel(query, key, value, 1, sum(self._lengths))
-        return attend_first(query, key, value, list(self._lengths), scale=scale, p=p)
+        if self.on_cuda:
+            return self._kernel(query, key, value, 1, sum(self.lengths))
+        return attend_first(query, key, value, list(self.lengths), scale=scale, p=p)
 
     def _kernel(self, query: Tensor, key: Tensor, value: Tensor, longest: int, num_scores: int) -> Tensor:
         shape: tuple[int, ...] = (query.shape[1], len(query))
         if query.dtype not in HALF:
-            shape = (len(self._lengths), query.shape[1], -(-longest // 32) * 32)
+            shape = (len(self.lengths), query.shape[1], -(-longest // 32) * 32)
         logsumexp = query.new_empty(shape, dtype=torch.float32)
-        out: Tensor = _PackedOnCuda.apply(query, key, value, logsumexp, num_scores, self._count)  # type: ignore[no-untyped-call]
+        out: Tensor = _PackedOnCuda.apply(query, key, value, logsumexp, num_scores, self.count)  # type: ignore[no-untyped-call]
         return out
-
-
-def count_packed_attention(model: TaskModel, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """Let one model attend by a `PackedAttention` in packed batches; other models and threads are not affected."""
-    AttentionInterface.register(
-        COUNTED, lambda module, *args, **kwargs: module.counted_attention(module, *args, **kwargs)
-    )
-    for module in model.hf.modules():
-        module.counted_attention = attention
-    model.packed_attention = COUNTED
 
 
 class _PackedOnCuda(torch.autograd.Function):

@@ -78,7 +78,7 @@ def test_copies_of_weights_under_autocast_are_those_of_pytorchs_tracker() -> Non
             tracker.reset_mod_stats()
             with Kernels(on_cuda=False, autocast=torch.bfloat16) as kernels:  # what autocast on CUDA does
                 loss = hf(input_ids=ids).logits.float().log_softmax(-1)[:, 0].mean()
-            kernels.clear()
+            kernels.cast_weights.clear()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
