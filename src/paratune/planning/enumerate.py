@@ -19,7 +19,7 @@ from paratune.config.task_sections import group_size
 from paratune.config.traits import Traits, strategy_traits
 from paratune.config.validate import validate_as
 from paratune.errors import ConfigError
-from paratune.models.packed import BatchLayout
+from paratune.models.packed import BatchLayout, choose_batch_layout
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
 from paratune.planning.states import PredictionSetup
@@ -182,10 +182,12 @@ def _option(
         return Impossible(name, config.precision, num_ranks, sentence, tuple(codes))
     width = num_ranks // traits.ranks_per_replica
     sizes = resolve_batch(config.batch, traits, data_world_size=width, group_size=group_size(config.task))
-    layout = job.layout(traits, is_cuda=machine.is_cuda)
-    return JobOption(
-        name, config, option_setup(config, traits, sizes, layout, num_ranks, num_ranks // num_nodes), sizes, layout
+    wanted, compiles, on_cpu = config.batch.layout, config.train.compile, not machine.is_cuda
+    layout = choose_batch_layout(
+        wanted, traits, entry=job.entry, why_padded=job.why_padded, on_cpu=on_cpu, compiles=compiles
     )
+    setup = option_setup(config, traits, sizes, layout, num_ranks, num_ranks // num_nodes)
+    return JobOption(name, config, setup, sizes, layout)
 
 
 def option_setup(

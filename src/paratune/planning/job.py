@@ -14,9 +14,8 @@ import numpy.typing as npt
 from paratune.batch.packing import rounded_size
 from paratune.config.sections import Config, ModelOptions
 from paratune.config.task_sections import MaskedLMTask, Task
-from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
-from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
+from paratune.models.packed import BatchLayout, enable_packed_batches
 from paratune.models.task_model import PackedEntry
 from paratune.planning.build import build_model
 from paratune.planning.profile import Shape
@@ -167,21 +166,6 @@ class PlannedJob:
             return None
         assert self.config.train.epochs is not None
         return max(1, round(self.config.train.epochs * steps_per_epoch(self.num_samples, global_batch_size)))
-
-    def layout(self, traits: Traits, *, is_cuda: bool) -> BatchLayout:
-        """Return the layout of batches that the training would choose.
-
-        Raises:
-            ConfigError: The model or the strategy does not support `batch.layout`.
-        """
-        return choose_batch_layout(
-            self.config.batch.layout,
-            traits,
-            entry=self.entry,
-            why_padded=self.why_padded,
-            on_cpu=not is_cuda,
-            compiles=self.config.train.compile,
-        )
 
     def passes(self, setup: PredictionSetup, layout: BatchLayout) -> PredictionSetup:
         """Return the setup with the computed micro-batches: a rank that sorts its rows divides each into buckets."""

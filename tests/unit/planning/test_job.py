@@ -14,6 +14,7 @@ from paratune.api.plan_inputs import make_job as make_planned
 from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
 from paratune.config.traits import strategy_traits
+from paratune.models.packed import BatchLayout, choose_batch_layout
 from paratune.models.task_model import PackedEntry
 from paratune.planning.job import PlannedJob, assumed_lengths, find_packing, lengths_of_rows
 from paratune.planning.states import PredictionSetup
@@ -41,6 +42,11 @@ def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1
     return replace(setup, **changed)
 
 
+def layout_of(job: PlannedJob, setup: PredictionSetup, *, is_cuda: bool) -> BatchLayout:
+    wanted, why = job.config.batch.layout, job.why_padded
+    return choose_batch_layout(wanted, setup.traits, entry=job.entry, why_padded=why, on_cpu=not is_cuda)
+
+
 def test_steps_are_counted_as_the_training_does() -> None:
     job = make_job(overrides=("train.epochs=2.5",))
     assert job.num_steps(32) == 10  # 100 rows: three whole batches and one of four in each epoch
@@ -56,14 +62,14 @@ def test_steps_of_an_epoch_are_unknown_without_data() -> None:
 def test_packed_rows_are_counted_by_their_tokens() -> None:
     job = make_job(entry=PackedEntry())
     setup = make_setup(job)
-    layout = job.layout(setup.traits, is_cuda=False)
+    layout = layout_of(job, setup, is_cuda=False)
     assert layout.kind == "packed"
     assert job.mean_length(setup, layout) == 22.0  # (60 * 10 + 30 * 20 + 10 * 100) / 100
     # The longest 16 of 100 rows have (10 * 100 + 6 * 20) / 16 = 70 tokens on average.
     assert job.shape(make_setup(job, size=16), layout, largest=True).num_tokens == 16 * 70
     assert job.shape(setup, layout, largest=False).lengths == (22,) * 8
     # On a GPU 176 tokens are few numbers' own, and 1,120 are rounded up to 1,152 = 9 x 128.
-    on_gpu = job.layout(setup.traits, is_cuda=True)
+    on_gpu = layout_of(job, setup, is_cuda=True)
     assert job.shape(setup, on_gpu, largest=False).lengths == (22,) * 8
     assert job.shape(make_setup(job, size=16), on_gpu, largest=True).num_tokens == 16 * 72
 
@@ -71,7 +77,7 @@ def test_packed_rows_are_counted_by_their_tokens() -> None:
 def test_padded_rows_are_as_long_as_the_longest() -> None:
     job = make_job(overrides=("batch.layout=padded",))
     setup = make_setup(job, size=4)
-    layout = job.layout(setup.traits, is_cuda=True)
+    layout = layout_of(job, setup, is_cuda=True)
     assert layout.kind == "padded"
     assert max(job.shape(setup, layout, largest=True).lengths) == 100
     draws = np.random.default_rng(0).permuted(np.tile(ROWS, (4000, 1)), axis=1)[:, :4].max(axis=1)
@@ -81,7 +87,7 @@ def test_padded_rows_are_as_long_as_the_longest() -> None:
 def test_on_a_cpu_a_sorted_micro_batch_is_computed_in_four_parts() -> None:
     job = make_job()
     setup = make_setup(job, size=8, accum=2)
-    on_cpu, on_gpu = (job.layout(setup.traits, is_cuda=is_cuda) for is_cuda in (False, True))
+    on_cpu, on_gpu = (layout_of(job, setup, is_cuda=is_cuda) for is_cuda in (False, True))
     assert on_cpu.kind == on_gpu.kind == "bucketed"
     passes = job.passes(setup, on_cpu)
     assert (passes.micro_batch_size, passes.grad_accum_steps) == (2, 8)
@@ -123,7 +129,7 @@ def test_tokens_of_other_tasks_pack_too(task: Any) -> None:
 def test_rows_of_a_micro_batch_are_the_sequences_of_its_samples() -> None:
     job = replace(make_job(entry=PackedEntry()), sequences=lengths_of_rows(np.array([2] * 50 + [4] * 50)))
     setup = make_setup(job)
-    layout = job.layout(setup.traits, is_cuda=False)
+    layout = layout_of(job, setup, is_cuda=False)
     # 8 samples have 8 * 3 sequences on average, and at most 8 * 4.
     assert len(job.shape(setup, layout, largest=False).lengths) == 24
     assert len(job.shape(setup, layout, largest=True).lengths) == 32
