@@ -108,7 +108,7 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
     if not setup.traits.cuts_blocks:
         # Ranks differ only in their states.
         states = {rank: states_of_rank(profile, setup, rank) for rank in ranks}
-        ranks = [max(states, key=lambda rank: (states[rank].device, states[rank].host))]
+        ranks = [max(states, key=lambda rank: states[rank].totals)]
     return max((peak_of_rank(profile, setup, rank, on_cuda) for rank in ranks), key=lambda memory: memory.total)
 
 

@@ -87,12 +87,10 @@ class States:
     host_optimizer: int = 0
 
     @property
-    def device(self) -> int:
-        return self.weights + self.gradients + self.optimizer
-
-    @property
-    def host(self) -> int:
-        return self.host_weights + self.host_gradients + self.host_optimizer
+    def totals(self) -> tuple[int, int]:
+        """All bytes on the device, and on the host."""
+        on_host = self.host_weights + self.host_gradients + self.host_optimizer
+        return self.weights + self.gradients + self.optimizer, on_host
 
 
 def numbers_of(profile: Profile, setup: PredictionSetup, *, are_sharded: bool = False) -> NumberBytes:

@@ -202,8 +202,8 @@ class Plan:
                 "fits": NOT_AVAILABLE if prediction.fit == "unknown" else prediction.fit,
                 "left": f"-{format_bytes(-room)}" if room is not None and room < 0 else format_bytes(room),
                 "largest": str(prediction.largest_micro_batch or NOT_AVAILABLE),
-                "step": _seconds_text(prediction.figures["step_s"]),
-                "epoch": _clock_text(prediction.figures["epoch_s"]),
+                "step": _span_text(prediction.figures["step_s"]),
+                "epoch": _span_text(prediction.figures["epoch_s"], as_clock=True),
                 "price": NOT_AVAILABLE if price is None else f"{price.value:.3g}",
             }
             for column, text in texts.items():
@@ -235,18 +235,13 @@ def impossible_lines(impossible: Sequence[Impossible]) -> list[str]:
     return lines
 
 
-def _seconds_text(span: Bounded | None) -> str:
-    """Return a time with its bounds, in milliseconds or seconds: "12 ms (9.31 to 17.4)"."""
+def _span_text(span: Bounded | None, *, as_clock: bool = False) -> str:
+    """Return a time with its bounds, such as "12 ms (9.31 to 17.4)"; as a clock "5:02 (4:48 to 5:18)" (h:min:s)."""
     if span is None:
         return NOT_AVAILABLE
-    unit, shown = ("ms", span.times(1000)) if span.high < 1 else ("s", span)
-    return f"{shown.value:.3g} {unit} ({shown.low:.3g} to {shown.high:.3g})"
-
-
-def _clock_text(span: Bounded | None) -> str:
-    """Return a duration with its bounds, in min:s or h:min:s: "5:02 (4:48 to 5:18)"."""
-    if span is None:
-        return NOT_AVAILABLE
+    if not as_clock:
+        unit, shown = ("ms", span.times(1000)) if span.high < 1 else ("s", span)
+        return f"{shown.value:.3g} {unit} ({shown.low:.3g} to {shown.high:.3g})"
     texts = []
     for seconds in (span.value, span.low, span.high):
         minutes, rest = divmod(round(seconds), 60)
