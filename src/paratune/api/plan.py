@@ -1,7 +1,6 @@
 """`paratune.plan`: predicts memory and time of a run, and recommends a strategy, without a device."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,12 @@ from paratune.config.load import allow_code
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY, RECIPE_KEY, named_code
 from paratune.config.permission import REMOTE_CODE, is_allowed
 from paratune.console import Display, set_up_logging, stdout_for_results
-from paratune.errors import ConfigError, option_error
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
     from paratune.planning.job import PlannedJob
     from paratune.planning.machine import Machine
     from paratune.planning.table import Plan
-    from paratune.records.finished import RunRecord
 
 _MAX_NOTES = 4
 """Maximum number of notes about single options."""
@@ -106,7 +103,7 @@ def make_plan(
         ParatuneError: An option, the model, the data, a strategy or a run is invalid.
     """
     with collector_off_for_imports():
-        from paratune.api.plan_inputs import fit_machine, make_job, read_runs
+        from paratune.api.plan_inputs import make_job, planned_machine, read_runs
         from paratune.config.optional_sections import refuse_baseline
         from paratune.planning.enumerate import ALL, list_options
         from paratune.planning.predict import JobPredictor
@@ -116,8 +113,7 @@ def make_plan(
     if run_code:
         allow_code(loaded)
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
-    runs = read_runs(measured)
-    machine, figures = fit_machine(planned_machine(options, loaded, runs), runs, options.network)
+    machine, figures = planned_machine(options, read_runs(measured), on_cpu=loaded.config.device == "cpu")
     job = make_job(loaded, max_length=options.max_length, rows=options.rows)
     possible, impossible = list_options(job, loaded, machine, request)
     predictor = JobPredictor(job, machine)
@@ -138,33 +134,6 @@ def make_plan(
         recommended=recommended(predictions)[0],
         about=about | ({"measured": figures} if figures else {}),
     )
-
-
-def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence["RunRecord"]) -> "Machine":
-    """Return the machine that is planned: the named one, the one of the measured runs, or this one.
-
-    Raises:
-        ConfigError: There is no such machine, another machine was measured, or `network` changes nothing.
-    """
-    from paratune.api.plan_inputs import machine_of_run
-    from paratune.planning.machine import find_machine, this_machine
-
-    ran_on = [machine_of_run(run) for run in runs]
-    if options.device is not None:
-        machine = find_machine(options.device)
-    elif ran_on:
-        machine = ran_on[0]
-    else:
-        machine = this_machine(on_cpu=loaded.config.device == "cpu")
-    others = [other.kind for other in ran_on if other.kind != machine.kind]
-    if others:
-        devices = [machine.kind, others[0]]
-        message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
-        raise ConfigError(f"{message} one device, or --device", code="plan.measured", devices=devices)
-    if options.network is not None and machine.constants is None and not runs:
-        reason = f"it changes only times of a listed device (--device) or of --measured runs, not of {machine.name}"
-        raise option_error("--network", options.network, reason, code="cli.no_effect")
-    return replace(machine, price_per_hour=options.price)
 
 
 def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:

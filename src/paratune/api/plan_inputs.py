@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.api.plan_options import PlanOptions
 from paratune.api.tokenizing import tokenizing_of
 from paratune.base.text import plain
 from paratune.config.load import load_values
 from paratune.config.own_code import importable_parts
 from paratune.config.permission import is_allowed
-from paratune.errors import ConfigError, DataError, coded
+from paratune.errors import ConfigError, DataError, coded, option_error
 from paratune.records import SUMMARY_FILE
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import RUNS_FOLDER, holds_sweep
@@ -169,25 +170,40 @@ def machine_of_run(run: RunRecord) -> "Machine":
         raise _impossible(run.name, f"hardware in its run.json is incomplete: {error}; train it again") from error
 
 
-def fit_machine(
-    machine: "Machine", runs: Sequence[RunRecord], network: float | None = None
+def planned_machine(
+    options: PlanOptions, runs: Sequence[RunRecord], *, on_cpu: bool
 ) -> tuple["Machine", list[dict[str, Any]]]:
-    """Return the machine whose constants explain the measured steps of runs on it, and these steps as plain data.
+    """Return the machine that is planned: the named one, that of the measured runs, or this one.
 
-    `network` is the rate between nodes in Gbit/s that the owner gives.
+    Its constants explain the measured steps of the runs, which are returned as plain data.
 
     Raises:
-        ConfigError: What was measured cannot be predicted.
+        ConfigError: There is no such machine, another one was measured, `--network` changes nothing, or a measured
+            step cannot be predicted.
     """
     from paratune.planning.constants import NETWORK_SHARE, Bounded, assumed_cpu_constants, assumed_gpu_constants
+    from paratune.planning.machine import find_machine, this_machine
     from paratune.planning.time import refit
 
+    ran_on = [machine_of_run(run) for run in runs]
+    if options.device is not None:
+        machine = find_machine(options.device)
+    else:
+        machine = ran_on[0] if ran_on else this_machine(on_cpu=on_cpu)
+    others = [other.kind for other in ran_on if other.kind != machine.kind]
+    if others:
+        devices = [machine.kind, others[0]]
+        message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
+        raise ConfigError(f"{message} one device, or --device", code="plan.measured", devices=devices)
     constants = machine.constants
     if constants is None and runs:
         constants = assumed_gpu_constants() if machine.is_cuda else assumed_cpu_constants()
-    if constants is not None and network is not None:
-        constants = constants.replaced({"network": Bounded(*NETWORK_SHARE).times(network * 1e9 / 8)})
-    machine = replace(machine, constants=constants)
+    if options.network is not None:
+        if constants is None:
+            reason = f"it changes only times of a listed device (--device) or of --measured runs, not of {machine.name}"
+            raise option_error("--network", options.network, reason, code="cli.no_effect")
+        constants = constants.replaced({"network": Bounded(*NETWORK_SHARE).times(options.network * 1e9 / 8)})
+    machine = replace(machine, constants=constants, price_per_hour=options.price)
     if not runs or constants is None:
         return machine, []
     measured = [_measured_steps(run, machine) for run in runs]

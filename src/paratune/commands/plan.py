@@ -39,10 +39,13 @@ def plan(
     from rich.text import Text
 
     from paratune.api.plan import make_plan
+    from paratune.config.layers import read_text
     from paratune.config.load import load_config
+    from paratune.config.yaml_tree import read_tree
 
     plan_request(options)
-    if is_matrix(config):
+    values = read_tree(read_text(config), config.name).value
+    if isinstance(values, dict) and "axes" in values:  # a matrix of runs
         from paratune.commands.plan_matrix import plan_matrix
 
         return plan_matrix(config, set_, options, measured, run_code=run_code, as_json=json)
@@ -86,12 +89,3 @@ def start_command(loaded: "LoadedConfig", overrides: Sequence[str], chosen: "Pre
     else:
         launch, words = "paratune", [*(("--nproc", str(setup.num_ranks)) if setup.num_ranks > 1 else ()), *words]
     return f"{launch} train {shlex.join([str(loaded.source), *words])}"
-
-
-def is_matrix(path: Path) -> bool:
-    """Return whether a file is a matrix of runs: it has axes."""
-    from paratune.config.layers import read_text
-    from paratune.config.yaml_tree import read_tree
-
-    values = read_tree(read_text(path), path.name).value
-    return isinstance(values, dict) and "axes" in values
