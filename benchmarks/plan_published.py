@@ -216,7 +216,7 @@ def anchor_lines(timed: Sequence[Planned]) -> list[str]:
         step = MeasuredStep(anchor.case, anchor.measured_s)
         if not others or "autotuner" in anchor.cell:
             continue
-        constants = refit(anchor.machine.constants, [step]).constants
+        constants, _, _ = refit(anchor.machine.constants, [step])
         for planned in others:
             value, low, high = planned.times(constants)
             errors[use].append((value / planned.measured_s - 1, low <= planned.measured_s <= high, high / low))

@@ -78,7 +78,7 @@ def replay(cases: Sequence[Case], anchors: Sequence[int]) -> Iterator[tuple[str,
     """Yield name, planned over measured, whether the interval has the measured time, and high over low, of others."""
     constants = CPU.constants
     assert constants is not None
-    fitted = refit(constants, [MeasuredStep(cases[at][1], cases[at][2]) for at in anchors]).constants
+    fitted, _, _ = refit(constants, [MeasuredStep(cases[at][1], cases[at][2]) for at in anchors])
     for at, (name, case, measured_s) in enumerate(cases):
         if at not in anchors:
             time = step_time(replace(case, machine=replace(CPU, constants=fitted)))[0]

@@ -208,13 +208,13 @@ def planned_machine(
         return machine, []
     measured = [_measured_steps(run, machine) for run in runs]
     steps = [step for _, own in measured for step in own]
-    fitted = refit(constants, steps)
+    constants, before_s, after_s = refit(constants, steps)
     figures = {
         id(step): {"before": before, "after": after, "measured": step.seconds}
-        for step, before, after in zip(steps, fitted.before_s, fitted.after_s, strict=True)
+        for step, before, after in zip(steps, before_s, after_s, strict=True)
     }
     about = [{"measured": text, "step_s": figures[id(own[0])]} for text, own in measured]
-    return replace(machine, constants=fitted.constants), about
+    return replace(machine, constants=constants), about
 
 
 def _measured_steps(run: RunRecord, machine: "Machine") -> tuple[str, list["MeasuredStep"]]:

@@ -140,20 +140,13 @@ class MeasuredStep:
     """The measured phases, of `planning.time.TERMS`; all of them are the whole step."""
 
 
-@dataclass(frozen=True)
-class Refit:
-    """The constants after the fit, and the measured steps before and after it."""
-
-    constants: Constants
-    before_s: tuple[float, ...]
-    """Of each measured step, predicted with the constants as they were."""
-    after_s: tuple[float, ...]
-
-
-def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
+def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> tuple[Constants, list[float], list[float]]:
     """Return the constants that explain measured steps of their machine best (at least one step).
 
     The bounds of the constants are the prior.
+
+    Returns:
+        The constants; and the seconds of each measured step, predicted before and after the fit.
     """
     from scipy.optimize import least_squares
 
@@ -203,9 +196,6 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
     for name, deviation in zip(names, np.sqrt(np.diag(covariance)), strict=True):
         value, factor = moved[name].value, math.exp(NINETY * deviation)
         bounded[name] = Bounded(value, value / factor, value * factor)
-    return Refit(
-        # With the bounds of their posterior, and the directions in which they vary together.
-        constants=replace(moved.replaced(bounded), joint=joint),
-        before_s=tuple(float(value) for value in np.exp(logs(np.zeros(len(names))))),
-        after_s=tuple(float(value) for value in np.exp(logs(x))),
-    )
+    # With the bounds of their posterior, and the directions in which they vary together.
+    fitted = replace(moved.replaced(bounded), joint=joint)
+    return fitted, np.exp(logs(np.zeros(len(names)))).tolist(), np.exp(logs(x)).tolist()
