@@ -36,7 +36,7 @@ class Profiles:
     job: PlannedJob
     is_cuda: bool
     _profiles: dict[object, Profile] = field(default_factory=dict)
-    _divisions: dict[object, Division | None] = field(default_factory=dict)
+    _divisions: dict[object, Division] = field(default_factory=dict)
 
     def of(self, shape: Shape, setup: PredictionSetup) -> Profile:
         """Return the profile of a micro-batch under a setup.

@@ -16,12 +16,8 @@ from torch.autograd.graph import _engine_run_backward, saved_tensors_hooks
 from transformers import AttentionInterface
 
 from paratune.batch import Batch
-from paratune.config.feasibility import stage_reasons
-from paratune.config.problems import refuse
 from paratune.config.sections import ModelOptions, Train
-from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
-from paratune.config.traits import Traits
 from paratune.models.blocks import checkpoint_blocks, shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
@@ -34,7 +30,6 @@ from paratune.planning.shims import (
 )
 from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Timeline, Trace, on_meta
 from paratune.precision import Precision
-from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel
 
 
@@ -84,28 +79,14 @@ class Weights:
 
 @dataclass(frozen=True)
 class Division:
-    """Costs and weights of blocks, which determine the stages and the parameters of each stage."""
+    """Costs and weights of blocks, which determine the stages and the parameters of each stage; empty if unknown."""
 
-    costs: tuple[int, ...]
+    costs: tuple[int, ...] = ()
     """Floating-point operations of a forward pass, block by block; embeddings with the first, head with the last."""
-    used: tuple[frozenset[str], ...]
+    used: tuple[frozenset[str], ...] = ()
     """For each block, as a separate stage: names of the parameters on which its output depends."""
-    needed: tuple[frozenset[str], ...]
+    needed: tuple[frozenset[str], ...] = ()
     """For each block: names of the parameters without which it cannot run."""
-
-    def stages_of_rank(self, place: int, strategy: PipelineOptions, traits: Traits) -> list[BlockSpan]:
-        """Return the blocks of each stage of a rank: every `stages`-th stage, beginning with number `place`.
-
-        For `balance: measured` the counted operations replace measured times.
-
-        Raises:
-            ConfigError: The model has fewer blocks than stages.
-        """
-        refuse(stage_reasons(strategy.stages, traits.stages_per_rank, strategy.balance, len(self.costs)))
-        if isinstance(strategy.balance, list):
-            return spans_of_sizes(strategy.balance)[place :: strategy.stages]
-        costs = [float(cost) for cost in self.costs]
-        return (balance_blocks(costs, strategy.stages * traits.stages_per_rank) or [])[place :: strategy.stages]
 
     def uses(self, spans: Sequence[BlockSpan]) -> frozenset[str]:
         """Return the names of the parameters that stages train."""
@@ -136,7 +117,7 @@ class Profile:
     hidden_bytes: int = 0
     """Output of a block."""
     timeline: Timeline = field(default_factory=Timeline, repr=False)
-    division: Division | None = None
+    division: Division = Division()
     """The division into pipeline stages; only if it was requested."""
 
     @cached_property
@@ -214,7 +195,7 @@ def profile(
             COUNTED, lambda module, *args, **options: module.counted_attention(module, *args, **options)
         )
         for module in model.hf.modules():
-            module.counted_attention = attend  # type: ignore[assignment]
+            module.counted_attention = attend
         model.packed_attention = COUNTED
         with sets_in_order(model), Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype) as kernels:
             return _trace_passes(model, batch, known_tensors, trace, kernels, factors)

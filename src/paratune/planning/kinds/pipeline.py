@@ -6,6 +6,8 @@
 from collections import defaultdict
 
 from paratune.base.units import MIB
+from paratune.config.feasibility import stage_reasons
+from paratune.config.problems import refuse
 from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.traits import Traits
 from paratune.planning.profile import Parameter, Profile
@@ -20,6 +22,7 @@ from paratune.planning.states import (
     unsharded,
 )
 from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, link_between
+from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan
 
 BUCKET_BYTES = 25 * MIB
@@ -32,18 +35,31 @@ def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     return States(numbers.weight * count(held), states.gradients, states.optimizer)
 
 
+def stages_of_rank(profile: Profile, setup: PredictionSetup, place: int) -> list[BlockSpan]:
+    """Return the blocks of each stage of a rank: every p-th stage, beginning with number `place`.
+
+    For `balance: measured` the counted operations replace measured times.
+
+    Raises:
+        ConfigError: The model has fewer blocks than stages.
+    """
+    strategy, costs, v = setup.strategy, profile.division.costs, setup.traits.stages_per_rank
+    assert isinstance(strategy, PipelineOptions)
+    refuse(stage_reasons(strategy.stages, v, strategy.balance, len(costs)))
+    if isinstance(strategy.balance, list):
+        return spans_of_sizes(strategy.balance)[place :: strategy.stages]
+    return (balance_blocks([float(cost) for cost in costs], strategy.stages * v) or [])[place :: strategy.stages]
+
+
 def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tuple[list[Parameter], list[Parameter]]:
     """Return the parameters in the memory of a rank of a pipeline, and those among them that it trains.
 
     Parameters that no stage uses belong to the last stage.
     """
-    strategy, division = setup.strategy, profile.division
-    assert isinstance(strategy, PipelineOptions)
-    assert division is not None, "the profile of a pipeline has a division"
-    place = rank % strategy.stages
-    spans = division.stages_of_rank(place, strategy, setup.traits)
+    division, p = profile.division, setup.traits.ranks_per_replica
+    spans = stages_of_rank(profile, setup, rank % p)
     used, anywhere = division.uses(spans), frozenset().union(*division.used)
-    is_last = place == strategy.stages - 1
+    is_last = rank % p == p - 1
     trained = [
         parameter
         for parameter in profile.parameters
@@ -66,12 +82,9 @@ def shared_gradients(profile: Profile, setup: PredictionSetup) -> dict[tuple[int
     Returns:
         Bytes by the positions in the pipeline, from 0, of the ranks that share them.
     """
-    strategy, traits, division = setup.strategy, setup.traits, profile.division
-    assert isinstance(strategy, PipelineOptions)
-    assert division is not None
     users: dict[str, list[int]] = defaultdict(list)
-    for place in range(traits.ranks_per_replica):
-        for name in division.uses(division.stages_of_rank(place, strategy, traits)):
+    for place in range(setup.traits.ranks_per_replica):
+        for name in profile.division.uses(stages_of_rank(profile, setup, place)):
             users[name].append(place)
     shared: dict[tuple[int, ...], int] = defaultdict(int)
     for parameter in profile.parameters:
@@ -97,14 +110,12 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
 
 def _seconds(work: Work) -> StepSeconds:
     """Micro-batches pass through the stages; after the last one, replicas of the pipeline sum their gradients."""
-    setup, strategy, division = work.setup, work.setup.strategy, work.profile.division
-    assert isinstance(strategy, PipelineOptions)
-    assert division is not None
+    setup, block_costs = work.setup, work.profile.division.costs
     p, m = setup.traits.ranks_per_replica, setup.grad_accum_steps
     # The slowest rank determines the time, because blocks are not divided: the largest share of a rank in the model's
     # operations, and in its trained weights.
-    ranks = [division.stages_of_rank(place, strategy, setup.traits) for place in range(p)]
-    costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
+    ranks = [stages_of_rank(work.profile, setup, place) for place in range(p)]
+    costs = [sum(sum(block_costs[span.begin : span.end]) for span in spans) for spans in ranks]
     computing = max(costs) / sum(costs)
     states = max(stage_gradients(work.profile, setup, place) for place in range(p)) / max(1, work.grads)
     ideal = m * (work.forward_s + work.backward_s) / p
@@ -157,9 +168,8 @@ def stage_terms(view: EngineInputs, place: int) -> tuple[dict[str, int], dict[st
     """
     strategy, profile, setup = view.setup.strategy, view.profile, view.setup
     assert isinstance(strategy, PipelineOptions)
-    assert profile.division is not None
     num_micro_batches = setup.grad_accum_steps
-    spans = profile.division.stages_of_rank(place, strategy, setup.traits)
+    spans = stages_of_rank(profile, setup, place)
     num_in_flight = in_flight(strategy, setup.traits, place, num_micro_batches)
     # Of one micro-batch, the output of the stage included.
     head = profile.saved_bytes - profile.saved_before - sum(profile.saved_by_block)
@@ -206,6 +216,7 @@ def _peak_of_stage(view: EngineInputs, span: BlockSpan, *, keeps: bool) -> int:
     before = 0 if span.begin == 0 else profile.saved_before + sum(profile.saved_by_block[: span.begin])
     is_last = span.end == profile.num_blocks
     forward_ends, begins = timeline.positions("forward_end"), timeline.positions("backward")
+    # The embeddings belong to the first stage, the head to the last one, whose backward pass follows at once.
     first = 0 if span.begin == 0 else timeline.positions("forward")[span.begin]
     last = timeline.num_forward if is_last else forward_ends[span.end - 1]
     forward = level[first : last + 1]
