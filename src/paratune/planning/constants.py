@@ -216,6 +216,14 @@ _OTHERS: dict[str, _Bounds] = {
     # also with hundreds of micro-batches in a step.
     "together": (1.03, 1.0, 1.1),
 }
+_FACTORS: dict[str, _Bounds] = {
+    "factor.run": (1.0, 0.9, 1.15),
+    **dict.fromkeys(
+        [f"factor.{name}" for name in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline")],
+        (1.0, 0.8, 1.25),
+    ),
+}
+"""Differences between runs, equal in all phases; and what the prediction of a phase leaves out."""
 _OF_A_CPU = {
     "product.fp32": (90e9, 3.0),
     "batched.fp32": (70e9, 3.0),
@@ -255,8 +263,7 @@ def assumed_constants(device: Device) -> Constants | None:
     memory = device.memory_bytes_per_s
     if memory is None:
         return None
-    constants = common_constants()
-    constants |= {name: Bounded(*values) for name, values in {**_SECONDS, **_OTHERS}.items()}
+    constants = {name: Bounded(*values) for name, values in {**_FACTORS, **_SECONDS, **_OTHERS}.items()}
     constants |= {name: Bounded(*shares).times(memory) for name, shares in _SHARES.items()}
     is_geforce = any(name.startswith("NVIDIA GeForce") for name in device.names)
     for arithmetic in ARITHMETICS:
@@ -281,7 +288,8 @@ def assumed_cpu_constants() -> Constants:
 
     What a run does not determine is the mix: how much of a step does not grow with the batch.
     """
-    constants = common_constants()
+    any_machine = {**_FACTORS, **{name: _SECONDS[name] for name in ("step", "loader", "loader.hiding")}}
+    constants = {name: Bounded(*values) for name, values in any_machine.items()}
     for name, (value, spread) in _OF_A_CPU.items():
         constants[name] = Bounded(value, value / spread, value * spread)
     for arithmetic, factor in (("fp64", 0.5), ("bf16", 0.3), ("fp16", 0.1)):
@@ -305,13 +313,3 @@ def assumed_gpu_constants() -> Constants:
         low, high = min(each.low for each in values), max(each.high for each in values)
         bounded[name] = Bounded(statistics.median(each.value for each in values), low, high)
     return Constants(bounded)
-
-
-def common_constants() -> dict[str, Bounded]:
-    """Return the constants that are assumed for every machine until runs on it determine them."""
-    constants = {name: Bounded(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
-    # Differences between runs, equal in all phases; and what the prediction of a phase leaves out.
-    constants["factor.run"] = Bounded(1.0, 0.9, 1.15)
-    for phase in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline"):
-        constants[f"factor.{phase}"] = Bounded(1.0, 0.8, 1.25)
-    return constants
