@@ -34,11 +34,6 @@ def plan_matrix(
 ) -> int:
     """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
 
-    Args:
-        options: The options of all plans.
-        measured: Folders of runs, for all plans.
-        run_code: Whether the code that the runs name may be imported.
-
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.
     """

@@ -132,6 +132,8 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
     """Return the memory of one rank; see `peak`."""
     view = EngineInputs(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
     kind = KINDS[setup.strategy.kind]
+    # A step has two candidates for its peak: a moment of the last forward and backward pass, with activations; and the
+    # update, with all gradients and what the optimizer allocates. Weights and moments exist in both.
     if kind.engine_memory is None:
         passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
     else:
@@ -143,13 +145,12 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
         # Unsharded gradients are freed if each rank keeps only its shard.
         update[GRADIENTS] = view.states.gradients
     update = {**update, "update": update_bytes(view)}
-    if sum(update.values()) > sum(passes.values()):
-        passes = update
+    fuller = max(passes, update, key=lambda terms: sum(terms.values()))
     states = view.states
     # All micro-batches of a step are on the device when it begins.
     batch_bytes = profile.batch_bytes * setup.grad_accum_steps
     terms = {"weights": states.weights, "optimizer": states.optimizer, "buffers": profile.num_buffer_bytes}
-    terms |= {"batch": batch_bytes, **passes}
+    terms |= {"batch": batch_bytes, **fuller}
     if on_cuda:
         fragmented = round(FRAGMENTED_SHARE * sum(terms.get(name, 0) for name in _TRANSIENT))
         if kind.holds_whole_model:  # the allocator can be simulated
@@ -158,8 +159,7 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
         terms |= {"context": CONTEXT_BYTES, "workspaces": WORKSPACE_BYTES, "fragmentation": fragmented}
     host_terms = {"weights": states.host_weights, "gradients": states.host_gradients}
     host_terms["optimizer"] = states.host_optimizer
-    given, given_on_host = ({name: size for name, size in each.items() if size} for each in (terms, host_terms))
-    return Memory(given, given_on_host)
+    return Memory(*({name: size for name, size in each.items() if size} for each in (terms, host_terms)))
 
 
 def step_allocations(view: EngineInputs) -> StepAllocations:

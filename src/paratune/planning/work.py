@@ -168,6 +168,7 @@ class Work:
                 is_cuda=self.is_cuda,
                 threads_speedup=self.threads_speedup,
             )
+            # A GPU computes while the host launches the next operations; a CPU does one after the other.
             whole_s = max(device_s, host_s) if self.is_cuda else device_s + host_s
             seconds.append(whole_s * self.slower * constants.value(f"factor.{name}", 1.0))
             ahead_s += device_s - host_s

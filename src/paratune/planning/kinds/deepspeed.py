@@ -32,12 +32,12 @@ DOUBLE_BYTES = 8
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    """Stages 1 and 2: a flat tensor for each group; a rank has all weights, and its N-th part of all states.
+    """Stages 1 and 2: a flat tensor for each group; a rank has all weights, and the states of its N-th part.
 
-    Of this part it has a copy in fp32, moments and gradients. Gradients are kept whole for all parameters that overlap
-    the part, with zeros as padding. With the optimizer on the host, the host has the flat gradients of the part, a
-    buffer for the largest gradient, whole gradients of the parameters that overlap the part if stage 2 accumulates, and
-    a buffer for updated weights.
+    These are a copy of the part, its moments and its gradients. Gradients are kept whole for all parameters that
+    overlap the part, with zeros as padding. With the optimizer on the host, the host has the flat gradients of the
+    part, a buffer for the largest gradient, whole gradients of the parameters that overlap the part if stage 2
+    accumulates, and a buffer for updated weights.
 
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `__init__`, `get_flat_partition`,
         `initialize_optimizer_states`, `async_accumulate_grad_in_cpu_via_gpu`.
