@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from paratune.verdicts.estimate import ALPHA, Estimate, unpaired
+from paratune.verdicts.estimate import ALPHA, Estimate, change_of_means
 from paratune.verdicts.jackknife import Floats, JackknifeScore, of_blocks, of_mean, of_sums
-from paratune.verdicts.scores import over_samples, over_seeds_and_samples
+from paratune.verdicts.scores import over_seeds_and_samples
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
 """Standard deviations of a sample's effects: of all models, of a configuration's, of one run's."""
@@ -210,13 +210,6 @@ def _effects(rng: np.random.Generator, shape: tuple[int, ...], heavy: bool) -> F
     return rng.standard_t(5, shape) / np.sqrt(5 / 3) if heavy else rng.normal(size=shape)
 
 
-def estimate(first: list[JackknifeScore], second: list[JackknifeScore], *, is_paired: bool) -> Estimate:
-    """Return paratune's estimate."""
-    if len(first) == 1:
-        return over_samples(first, second)
-    return over_seeds_and_samples(first, second, is_paired=is_paired)
-
-
 @dataclass(frozen=True)
 class Rates:
     """Shares of the trials in which an interval covered the true change, and in which an outcome was found."""
@@ -240,7 +233,7 @@ def try_quality(setting: Setting, num_trials: int, seed: int | Sequence[int]) ->
 
     def trial() -> Estimate | None:
         drawn = draw(setting, deviation, rng)
-        return None if drawn is None else estimate(*drawn, is_paired=setting.is_paired)
+        return None if drawn is None else over_seeds_and_samples(*drawn, is_paired=setting.is_paired)
 
     return _count(trial, true_change(setting, deviation), num_trials)
 
@@ -265,7 +258,7 @@ def try_speed(speeds: Speeds, num_trials: int, seed: int) -> Rates:
             change + deviation * rng.normal(size=num) - 0.03 * (rng.random(num) < speeds.slow)
             for num, deviation, change in zip(speeds.num_runs, speeds.deviations, (0.0, speeds.change), strict=True)
         ]
-        return unpaired(sides[0].tolist(), sides[1].tolist(), scope="runs")
+        return change_of_means(sides[0].tolist(), sides[1].tolist(), scope="runs")
 
     return _count(trial, speeds.change, num_trials)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from paratune.records.finished import RunRecord
 from paratune.records.typed import RunFile, Summary, Throughput
-from paratune.verdicts.estimate import ALPHA, holm, unpaired
+from paratune.verdicts.estimate import ALPHA, change_of_means, holm
 from paratune.verdicts.groups import Group
 from paratune.verdicts.judge import factor_effects
 from paratune.verdicts.scores import with_family_variance
@@ -21,7 +21,7 @@ SPREAD = 0.01
 
 
 def _compared(logs: Sequence[Sequence[float]]) -> list[float]:
-    estimates = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
+    estimates = [change_of_means(logs[0], other, scope="runs") for other in logs[1:]]
     return [estimate.p_different() for estimate in with_family_variance({}, [{}] * len(estimates), estimates)]
 
 

@@ -23,8 +23,9 @@ from paratune.reports.runs.read import Certificate
 from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Differs, MeasureComparison, Verdict
+from paratune.verdicts.estimate import ALPHA
 from paratune.verdicts.groups import ANY_VALUE
-from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
+from paratune.verdicts.order import WARN_BELOW, OrderEffect, load_by_others, num_overlapping, run_time
 from paratune.verdicts.words import (
     LEAST_LOAD_DIFFERENCE,
     change_words,
@@ -333,7 +334,7 @@ def _drift(effects: Mapping[str, OrderEffect], num: int) -> Result:
     largest = max(in_time, key=lambda effect: abs(effect.total))
     size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
     text = f"speed changed by up to {size} since the first run".replace("-", "\u2212")
-    if not largest.is_drift:
+    if largest.p_value >= WARN_BELOW:
         is_wide = max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT
         known = f"none found: {text}"
         return (f"cannot tell: {text}.", None) if is_wide else _of_all(known, len(in_time), num, "configuration")
@@ -371,7 +372,7 @@ def _control(compared: Sequence[Verdict]) -> Result | None:
         return None
     most = max(control.most for control in known)
     text = f"configurations that cannot differ in speed differ by up to {100 * most:.1f}%"
-    if most > SMALL_CONTROL and any(control.is_found for control in known):
+    if most > SMALL_CONTROL and any(control.p_value < ALPHA for control in known):
         return f"{text}, more than their runs vary; the intervals of speed include it.", False
     return f"{text}.", True if most <= WIDE_DRIFT else None
 

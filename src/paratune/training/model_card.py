@@ -20,8 +20,8 @@ from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as
 from paratune.models.locate import locate
 from paratune.records.own import TASK_FILE
-from paratune.verdicts.scoring import CannotTell
-from paratune.verdicts.slices import scored_task, split_records
+from paratune.verdicts.scoring import CannotTell, read_rows
+from paratune.verdicts.slices import score_records, scored_task
 
 CARD_FILE: Final = "README.md"
 _TEMPLATE: Final = Path(__file__).with_suffix(".md")
@@ -247,7 +247,7 @@ def _intervals(folder: Path, run: Mapping[str, Any], split: str) -> dict[str, Se
     options = {**run["config"]["task"], "grades": run.get("grades")}
     scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or (), options)
     try:
-        return {metric: score["interval"] for metric, score in split_records(scored, split).items()}
+        return {metric: score["interval"] for metric, score in score_records(scored, read_rows(scored, split)).items()}
     except (CannotTell, DataError):
         return {}
 

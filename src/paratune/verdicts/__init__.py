@@ -2,7 +2,7 @@
 
 Four functions lead from two lists of numbers, such as the accuracy of each seed of two configurations, to a verdict:
 
-1. `estimate.unpaired` takes the difference of their means, and the sample variance of each (`Side`).
+1. `estimate.change_of_means` takes the difference of their means, and the sample variance of each (`Side`).
 2. `estimate.Estimate.parts` makes them the variance of the difference, with degrees of freedom (Welch, Satterthwaite).
 3. `estimate.Estimate.tail` is the t test: how probable a difference at this distance is. `p_different` measures the
    distance from "no change", `p_equal` that from the margin; `interval` is the same test the other way round.

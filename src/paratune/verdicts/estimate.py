@@ -28,8 +28,19 @@ _NORMAL_NODES, _FLAT_NODES = np.polynomial.hermite_e.hermegauss(20), np.polynomi
 Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
 
-def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -> "Estimate":
-    """Return the mean of `second` less that of `first`, the baseline, for runs without partners; at least 2 a side."""
+def change_of_means(
+    first: Sequence[float], second: Sequence[float], *, scope: Scope, is_paired: bool = False
+) -> "Estimate":
+    """Return the mean of `second` less that of `first`, the baseline; both have at least 2 runs, or seeds.
+
+    Paired ones are in the same order. The variance of a difference of a pair is that of two scores without what a seed
+    has in common, so each side has half of it.
+    """
+    if is_paired:
+        differences = [b - a for a, b in zip(first, second, strict=True)]
+        mean, square = moments(differences, scale=max(map(abs, (*first, *second))))
+        side = Side(square / 2, len(differences), len(differences) - 1, is_pooled=True)
+        return Estimate(mean, (side, side), 0.0, 0, scope, is_paired=True)
     (a, a_square), (b, b_square) = moments(first), moments(second)
     sides = Side(a_square, len(first), len(first) - 1), Side(b_square, len(second), len(second) - 1)
     return Estimate(b - a, sides, 0.0, 0, scope)
@@ -93,7 +104,7 @@ class Estimate:
         """
         variances = [side.variance for side in self.sides]
         freedom = math.inf
-        if any(variances) and self.has_common_variance:
+        if any(variances) and all(side.is_pooled for side in self.sides):
             freedom = self.sides[0].freedom
         elif any(variances):
             # (n - 1) / (n + 1) of each side
@@ -168,11 +179,6 @@ class Estimate:
     def standard_error(self) -> float:
         return math.sqrt(self.variance)
 
-    @property
-    def has_common_variance(self) -> bool:
-        """Whether all sides have the variance that is pooled over the configurations of a family."""
-        return bool(self.sides) and all(side.is_pooled for side in self.sides)
-
     @functools.cached_property
     def degrees_of_freedom(self) -> float:
         """Those of the t distribution that gives the same 95% interval; infinite where there is no variance."""
@@ -184,7 +190,9 @@ class Estimate:
         """Return the estimate with at least this number of runs on each side, with the same variances."""
         counts = [max(num_runs, side.num_runs) for side in self.sides]
         now = sum(side.num_runs for side in self.sides)
-        more = (sum(counts) - now) / (2 if self.is_paired else 1) if self.has_common_variance else 0
+        # A common variance gains from the runs of both sides.
+        is_common = all(side.is_pooled for side in self.sides)
+        more = (sum(counts) - now) / (2 if self.is_paired else 1) if is_common else 0
         sides = []
         for side, count in zip(self.sides, counts, strict=True):
             freedom = side.freedom + (more if side.is_pooled else count - side.num_runs)
@@ -200,20 +208,19 @@ def common_sides(sides: Sequence[Side]) -> list[Side]:
     variance, and so detect differences that a pair does not detect.
     """
 
-    def pooled(places: Sequence[int]) -> tuple[float, float]:
-        freedom = sum(sides[place].freedom for place in places)
-        return sum(sides[place].mean_square * sides[place].freedom for place in places) / freedom, freedom
-
     alike = list(range(len(sides)))
     while len(alike) > 2:
         largest = max(alike, key=lambda place: sides[place].mean_square)
-        rest, freedom = pooled([place for place in alike if place != largest])
+        others = [sides[place] for place in alike if place != largest]
+        freedom = sum(side.freedom for side in others)
+        rest = sum(side.mean_square * side.freedom for side in others) / freedom
         chance = CHANCE / len(alike) if largest else CHANCE
         limit = special.fdtri(sides[largest].freedom, freedom, 1 - chance)
         if sides[largest].mean_square <= limit * rest:
             break
         alike.remove(largest)
-    square, freedom = pooled(alike)
+    freedom = sum(sides[place].freedom for place in alike)
+    square = sum(sides[place].mean_square * sides[place].freedom for place in alike) / freedom
     common = [replace(side, mean_square=square, freedom=freedom, is_pooled=True) for side in sides]
     return [common[place] if place in alike else side for place, side in enumerate(sides)]
 

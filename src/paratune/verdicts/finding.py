@@ -93,12 +93,6 @@ class MeasureComparison:
         """1 where more is better, -1 where less is."""
         return 1 if self.is_ratio or direction(self.measure) == "max" else -1
 
-    @property
-    def limit(self) -> float:
-        """The margin on the scale of the estimate; of a ratio both ways the same factor."""
-        assert self.margin is not None
-        return math.log1p(self.margin) if self.is_ratio else self.margin
-
     def with_interval(self, estimate: Estimate, level: float = LEVEL) -> "MeasureComparison":
         """Return the comparison with the change of an estimate and its interval."""
         as_change = change_of_log if self.is_ratio else float
@@ -143,16 +137,18 @@ def decide(
     """
     findings = list(measured)
     tests: list[tuple[int, Estimate]] = []
+    limits: list[float] = []  # the margins on the scale of the estimates; of a ratio both ways the same factor
     for place, one in enumerate(measured):
         if one.estimate is not None and one.estimate.sides:
+            assert one.margin is not None
             tests.append((place, one.estimate))
+            limits.append(math.log1p(one.margin) if one.is_ratio else one.margin)
         elif one.estimate is not None:
             # An interval over samples does not cover other seeds: there is no test, and none to correct for.
             findings[place] = replace(one, outcome="cannot tell", code="samples_only")
     # The p-values of both tests are corrected for repeated looks first, then for the number of configurations.
     alone, different, equal = [], [], []
-    for place, estimate in tests:
-        limit = measured[place].limit
+    for (place, estimate), limit in zip(tests, limits, strict=True):
         alone.append(estimate.p_different())
         different.append(sequential_p(alone[-1], looks[place]))
         equal.append(sequential_p(estimate.p_equal(-limit, limit), looks[place]))
@@ -178,13 +174,14 @@ def decide(
         elif p_different <= ALPHA:
             one = replace(one, outcome="different", is_better=estimate.value * one.sign > 0)
         else:
-            one = _undecided(one, estimate, look, num_planned, len(tests), (different[number], alone[number]))
+            p_values = different[number], alone[number]
+            one = _undecided(one, estimate, limits[number], look, num_planned, len(tests), p_values)
         findings[place] = one
     return findings
 
 
 def _undecided(
-    one: MeasureComparison, estimate: Estimate, looks: Looks, num_planned: int | None, num_tests: int,
+    one: MeasureComparison, estimate: Estimate, limit: float, looks: Looks, num_planned: int | None, num_tests: int,
     p_values: tuple[float, float],
 ) -> MeasureComparison:  # fmt: skip
     """Return a comparison that is not decided, with the reason, and the runs that would decide it.
@@ -194,10 +191,10 @@ def _undecided(
     twice = 2 * looks[-1][0]  # the information of a next look
     share = max(looks[-1][1], spent_share(twice, looks[0][0], num_planned))
     next_level = last_level(ALPHA / num_tests, (*looks, (twice, share)))
-    to_tell, to_equal, num_samples = plan(estimate, one.limit, next_level)
+    to_tell, to_equal, num_samples = plan(estimate, limit, next_level)
     confounded = one.unadjusted if one.order is not None and one.order.is_confounded else None
     code: Code = "too_few_runs" if num_samples is None else "too_few_samples"
-    if confounded and min(confounded.p_different(), confounded.p_equal(-one.limit, one.limit)) <= ALPHA:
+    if confounded and min(confounded.p_different(), confounded.p_equal(-limit, limit)) <= ALPHA:
         code = "order_confounded"
     elif estimate.scope == "runs" and estimate.shared and replace(estimate, shared=0.0).p_different() <= ALPHA:
         code = "negative_control"
@@ -224,10 +221,16 @@ def plan(
     """
     if not estimate.sides:
         return None, None, None
-    change, different = abs(estimate.value), None
-    if change > margin:
-        different = _range(estimate, lambda there: power_different(there, change, alpha) >= POWER)
-    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= POWER)
+    change = abs(estimate.value)
+    ranges: list[RunRange | None] = []
+    for can_be_shown, power in (
+        (change > margin, lambda more: power_different(more, change, alpha)),
+        (True, lambda more: power_equal(more, margin, alpha)),
+    ):
+        shares = ((1 - SPREAD) / 2, 0.5, (1 + SPREAD) / 2)
+        low, middle, high = (_least_runs(estimate, power, share) if can_be_shown else None for share in shares)
+        ranges.append(None if low is None else RunRange(low, middle, high))
+    different, equal = ranges
     if different is not None or equal is not None or not estimate.num_rows:
         return different, equal, None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - POWER) / 2))
@@ -237,21 +240,17 @@ def plan(
     return None, None, int(estimate.num_rows * estimate.shared / wanted) + 1
 
 
-def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
-    """Return the runs with which a test decides, for variances of runs at both ends of their interval."""
+def _least_runs(estimate: Estimate, power: Callable[[Estimate], float], share: float) -> int | None:
+    """Return the runs with which a test decides, for variances of runs at a quantile of their interval."""
     freedom = min(side.freedom for side in estimate.sides)
     least = min(side.num_runs for side in estimate.sides) + 1
-
-    def first(share: float) -> int | None:
-        factor = freedom / float(special.chdtri(freedom, share))
-        sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
-        scaled = replace(estimate, sides=sides)
-        if least > MOST_RUNS or not decides(scaled.with_runs(MOST_RUNS)):
-            return None
-        return least + bisect_left(range(least, MOST_RUNS), True, key=lambda count: decides(scaled.with_runs(count)))
-
-    low, middle, high = (first(share) for share in ((1 - SPREAD) / 2, 0.5, (1 + SPREAD) / 2))
-    return None if low is None else RunRange(low, middle, high)
+    factor = freedom / float(special.chdtri(freedom, share))
+    sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
+    more = replace(estimate, sides=sides)
+    if least > MOST_RUNS or power(more.with_runs(MOST_RUNS)) < POWER:
+        return None
+    counts = range(least, MOST_RUNS)
+    return least + bisect_left(counts, True, key=lambda count: power(more.with_runs(count)) >= POWER)
 
 
 def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:

@@ -21,6 +21,7 @@ from paratune.base.grouping import grouped
 from paratune.config.metric_names import METRICS, key_of
 from paratune.config.plain import flatten
 from paratune.errors import ConfigError, did_you_mean
+from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.verdicts import special
@@ -59,9 +60,10 @@ WITHOUT: Mapping[str, Any] = {
 OF_A_STEP = {
     *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
     *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
-    *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
+    *("wait_share", "get_batch_share", "bubble_share", "padding_share", *(f"{phase}_mean_ms" for phase in ALL_PHASES)),
 }
-"""Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
+"""Measures of the mean step: equal, up to the machine, in runs of one `step_class`. Others are of the whole run, which
+may end early."""
 OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
 """Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""
 _NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
@@ -149,10 +151,6 @@ class Margin:
     amount: float  # in the unit of the metric, or a share of the baseline's figure; above 0
     is_share: bool = False
 
-    def of(self, baseline: float) -> float:
-        """Return the margin of a measure whose baseline has this figure."""
-        return self.amount * abs(baseline) if self.is_share else self.amount
-
 
 def default_margin(measure: str, task: str) -> Margin:
     """Return the margin of `SPEED` or of a metric for which no margin is given; scores of qa are per cent."""
@@ -190,11 +188,6 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
     return margins
 
 
-def is_of_a_step(measure: str) -> bool:
-    """Return whether a measure is equal, up to the machine, in runs of one `step_class`."""
-    return measure in OF_A_STEP or measure.endswith("_mean_ms")
-
-
 @dataclass(frozen=True)
 class NegativeControl:
     """How much configurations differ that cannot differ in speed."""
@@ -202,12 +195,7 @@ class NegativeControl:
     most: float  # largest ratio of two of them, less 1
     variance: float  # of the logarithm of a speed, beyond the variation from run to run; 0 where none is found
     freedom: int  # configurations less classes of them: the degrees of freedom of `variance`
-    p_value: float  # of "they differ as single runs do"
-
-    @property
-    def is_found(self) -> bool:
-        """Whether the machine changed the speed of configurations, by its test."""
-        return self.p_value < 0.05
+    p_value: float  # of "they differ as single runs do": below 5%, the machine changed the speed of configurations
 
 
 def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable | None]) -> NegativeControl | None:

@@ -67,18 +67,20 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore
         return _scored(float(score(sums)), score(sums - values), len(values))
 
 
-def of_kinds(kinds: Ints, score: Callable[[Floats], float | None]) -> JackknifeScore | None:
+def of_kinds(kinds: Ints, score: Callable[[Ints, Floats], float | None]) -> JackknifeScore | None:
     """Return a score that depends on the number of samples of each kind, such as a label with a prediction.
 
-    `kinds` is (N,), from 0.
+    `kinds` is (N,), from 0; `score` maps the kinds that occur, and how often each does, to a score.
     """
     counts = np.bincount(kinds).astype(np.float64)
     without: dict[int, float | None] = {}
     for kind in map(int, np.flatnonzero(counts)):
         fewer = counts.copy()
         fewer[kind] -= 1
-        without[kind] = score(fewer) if fewer.any() else None
-    return _scored(score(counts), [without[kind] for kind in kinds], len(kinds))
+        left = np.flatnonzero(fewer)
+        without[kind] = score(left, fewer[left]) if left.size else None
+    occurring = np.flatnonzero(counts)
+    return _scored(score(occurring, counts[occurring]), [without[kind] for kind in kinds], len(kinds))
 
 
 def of_blocks(
@@ -109,50 +111,42 @@ def mean_over_classes(
     """
     if any(mask.all() or not mask.any() for mask in is_class):
         return None
-    by_class = []
+    scored, without = [], []
     with np.errstate(all="ignore"):  # without a class that has a single sample, the score is undefined
         for mask, score in zip(is_class, scores, strict=True):
-            own, group = mask.astype(np.float64), np.unique(-score, return_inverse=True)[1]
-            positive_G, negative_G = (np.bincount(group, weights=some).astype(np.float64) for some in (own, 1 - own))
-            function = _roc_auc if metric == "roc_auc" else _average_precision
-            by_class.append(function(own, group, positive_G, negative_G))
-    without = np.mean([without for _, without in by_class], axis=0)
-    return _scored(float(np.mean([score for score, _ in by_class])), without, len(without))
-
-
-def _roc_auc(is_class: Floats, group: npt.NDArray[Any], positive: Floats, negative: Floats) -> tuple[float, Floats]:
-    """Return the area under the ROC curve, and that without each sample, (N,).
-
-    `group` is (N,): the place of a sample's score, in descending order; `positive` and `negative` are (G,), the samples
-    of the class and of others. The area is the share of pairs (sample of the class, other sample) in the right order; a
-    tie counts one half. Without a sample, its pairs are left out.
-    """
-    num_positive, num_negative = positive.sum(), negative.sum()
-    below_G = num_negative - np.cumsum(negative) + negative / 2
-    above_G = np.cumsum(positive) - positive / 2
-    right = float(positive @ below_G)
-    of_sample = np.where(is_class == 1, below_G[group], above_G[group])
-    pairs = (num_positive - is_class) * (num_negative - (1 - is_class))
-    return right / (num_positive * num_negative), (right - of_sample) / pairs
-
-
-def _average_precision(
-    is_class: Floats, group: npt.NDArray[Any], positive: Floats, negative: Floats
-) -> tuple[float, Floats]:
-    """Return the average precision, and that without each sample, (N,): the sum over groups of (share of the class in
-    this group) * (precision down to this group)."""
-    hits_G, size_G = np.cumsum(positive), np.cumsum(positive + negative)
-    parts_G = positive * hits_G / size_G
-    before_G = np.cumsum(parts_G) - parts_G
-    # Groups below the sample have one sample less above them, and for a sample of the class also one hit less.
-    without = np.empty_like(is_class)
-    for value in (0.0, 1.0):
-        rest_G = np.where(size_G > 1, (hits_G - value) / np.maximum(size_G - 1, 1), 0.0)
-        after_G = (positive * rest_G)[::-1].cumsum()[::-1] - positive * rest_G
-        own_G = (positive - value) * rest_G
-        chosen = is_class == value
-        without[chosen] = (before_G + own_G + after_G)[group[chosen]] / (positive.sum() - value)
-    return float(parts_G.sum()) / positive.sum(), without
+            # Samples with one score are a group; groups are in descending order of it.
+            own_N, group_N = mask.astype(np.float64), np.unique(-score, return_inverse=True)[1]
+            positive_G, negative_G = (
+                np.bincount(group_N, weights=some).astype(np.float64) for some in (own_N, 1 - own_N)
+            )
+            num_positive, num_negative = positive_G.sum(), negative_G.sum()
+            if metric == "roc_auc":
+                # The share of pairs (sample of the class, other sample) in the right order; a tie counts one half.
+                # Without a sample, its pairs are left out.
+                below_G = num_negative - np.cumsum(negative_G) + negative_G / 2
+                above_G = np.cumsum(positive_G) - positive_G / 2
+                right = float(positive_G @ below_G)
+                of_sample = np.where(own_N == 1, below_G[group_N], above_G[group_N])
+                pairs = (num_positive - own_N) * (num_negative - (1 - own_N))
+                scored.append(right / (num_positive * num_negative))
+                without.append((right - of_sample) / pairs)
+                continue
+            # The sum over groups of (share of the class in this group) * (precision down to this group).
+            hits_G, size_G = np.cumsum(positive_G), np.cumsum(positive_G + negative_G)
+            parts_G = positive_G * hits_G / size_G
+            before_G = np.cumsum(parts_G) - parts_G
+            # Groups below the sample have one sample less above them, and for a sample of the class also one hit less.
+            left_N = np.empty_like(own_N)
+            for value in (0.0, 1.0):
+                rest_G = np.where(size_G > 1, (hits_G - value) / np.maximum(size_G - 1, 1), 0.0)
+                after_G = (positive_G * rest_G)[::-1].cumsum()[::-1] - positive_G * rest_G
+                own_G = (positive_G - value) * rest_G
+                chosen = own_N == value
+                left_N[chosen] = (before_G + own_G + after_G)[group_N[chosen]] / (num_positive - value)
+            scored.append(float(parts_G.sum()) / num_positive)
+            without.append(left_N)
+    of_all = np.mean(without, axis=0)
+    return _scored(float(np.mean(scored)), of_all, len(of_all))
 
 
 def _scored(score: float | None, without: Sequence[float | None] | Floats, num_samples: int) -> JackknifeScore | None:

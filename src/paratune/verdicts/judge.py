@@ -17,12 +17,12 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
 from paratune.records.finished import RunRecord
-from paratune.verdicts.finding import NEED_RUNS, PLACEBO, MeasureComparison, change_of_log, decide
+from paratune.verdicts.finding import NEED_RUNS, PLACEBO, Code, MeasureComparison, change_of_log, decide
 from paratune.verdicts.groups import SPEED, Differs, Group, Margin, default_margin, matched
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
 from paratune.verdicts.speeds import Speeds, compare_speeds, logs_of, speed_of, speeds_of
-from paratune.verdicts.words import cluster_notes, comparison_words, order_notes, quality_words
+from paratune.verdicts.words import comparison_notes, comparison_words, quality_words
 
 Pairs = Sequence[tuple[int, int]]  # places of cells that differ only on an axis, the baseline's value first
 
@@ -105,8 +105,20 @@ def judge(
     differ = [(differs or {}).get(other.label, Differs()) for other in others]
     margins, history, task = margins or {}, history or LookHistory(), base.runs[0].task
     looks = [history.at(base.runs, other.runs) for other in others]
-    measured, notes = _speeds(base, others, differ, margins.get(SPEED) or default_margin(SPEED, task))
-    speeds = decide(measured, looks, history.num_planned)
+    # Of runs that trained something different there are figures and no change.
+    refusals: dict[int, tuple[Code, str]] = {
+        place: ("not_same_experiment", f"not the same experiment: they differ in {'; '.join(own.refused)}")
+        for place, own in enumerate(differ)
+        if own.refused
+    }
+    found = [speed_of(base, other, is_same_batch=not own.batch) for other, own in zip(others, differ, strict=True)]
+    margin, measured = margins.get(SPEED) or default_margin(SPEED, task), []
+    for place, (one, _, _) in enumerate(found):
+        is_placebo = one.code != "unknown_noise_scale" and base.cannot_differ(others[place])
+        why, one = refusals.get(place, PLACEBO if is_placebo else None), replace(one, margin=margin.amount)
+        measured.append(one if why is None else one.without_change(*why))
+    together = compare_speeds(base, others, [rates for _, rates, _ in found], measured)
+    speeds = decide(together, looks, history.num_planned)
 
     runs = [(*base.runs, *other.runs) for other in others]
     splits = [*map(shared_split, runs)]
@@ -116,12 +128,13 @@ def judge(
         margin = margins.get(metric) or default_margin(metric, task)
         places = [place for place, own in enumerate(metrics) if metric in own]
         # Those that trained the same thing on one split have a common variance.
-        families = grouped(((bool(differ[place].refused), splits[place]), place) for place in places)
+        families = grouped(((place in refusals, splits[place]), place) for place in places)
         by_place: dict[int, MeasureComparison] = {}
         for (_, split), members in families.items():
             assert split is not None
             of_family = differences(base, [others[place] for place in members], split, metric, margin)
-            by_place |= {at: _unless_refused(one, differ[at]) for at, one in zip(members, of_family, strict=True)}
+            for at, one in zip(members, of_family, strict=True):
+                by_place[at] = one.without_change(*refusals[at]) if at in refusals else one
         decided = decide([by_place[place] for place in places], [looks[place] for place in places], history.num_planned)
         scores |= {(place, metric): score for place, score in zip(places, decided, strict=True)}
 
@@ -133,30 +146,9 @@ def judge(
             label=other.label, baseline=baseline, runs=tuple(run.name for run in other.runs),
             baseline_runs=tuple(run.name for run in base.runs), speed=speeds[place], quality=quality,
             split=splits[place], task=task, differs=differ[place], num_compared=len(others),
-            notes=(*notes[place], *order_notes(speeds[place]), *left_out, *cluster_notes(quality)),
+            notes=(*found[place][2], *left_out, *comparison_notes(speeds[place], quality)),
         ))  # fmt: skip
     return verdicts
-
-
-def _speeds(
-    base: Group, others: Sequence[Group], differ: Sequence[Differs], margin: Margin
-) -> tuple[list[MeasureComparison], list[list[str]]]:
-    """Return the comparison of the speed of each configuration without its outcome, and notes on it."""
-    found = [speed_of(base, other, is_same_batch=not own.batch) for other, own in zip(others, differ, strict=True)]
-    measured = []
-    for (speed, _, _), other, differs in zip(found, others, differ, strict=True):
-        is_placebo = speed.code != "unknown_noise_scale" and base.cannot_differ(other)
-        with_margin = replace(speed.without_change(*PLACEBO) if is_placebo else speed, margin=margin.of(1.0))
-        measured.append(_unless_refused(with_margin, differs))
-    return compare_speeds(base, others, [rates for _, rates, _ in found], measured), [notes for _, _, notes in found]
-
-
-def _unless_refused(measured: MeasureComparison, differs: Differs) -> MeasureComparison:
-    """Return what was measured; no change where the runs trained something different."""
-    if not differs.refused:
-        return measured
-    reason = f"not the same experiment: they differ in {'; '.join(differs.refused)}"
-    return measured.without_change("not_same_experiment", reason)
 
 
 def shared_split(runs: Sequence[RunRecord]) -> str | None:
@@ -256,7 +248,7 @@ def _speed(
 ) -> MeasureComparison:  # fmt: skip
     """Return the comparison of the rates of two values; `speeds` is None where a cell has one run or no rate."""
     counts = tuple(sum(len(rates[pair[side]]) for pair in pairs) for side in (0, 1))
-    bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.of(1.0))
+    bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.amount)
     groups = [(cells[base], cells[other]) for base, other in pairs]
     if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
         return bare.without_change("not_same_experiment", "the global batch size differs")

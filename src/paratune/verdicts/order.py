@@ -50,14 +50,10 @@ class OrderEffect:
     total_low: float
     total_high: float
     bias: float  # part of the unadjusted change that the covariates explain
-    p_value: float  # of "there is no such effect"
+    p_value: float  # of "there is no such effect": a drift where it is below `WARN_BELOW`
     is_adjusted: bool
     is_confounded: bool  # whether all runs of one side ended before the first run of the other began
     load_difference: float | None = None  # mean load by other programs, less that during the baseline's runs
-
-    @property
-    def is_drift(self) -> bool:
-        return self.p_value < WARN_BELOW
 
 
 def run_time(run: RunRecord) -> RunTime | None:
@@ -83,37 +79,17 @@ def load_by_others(run: RunRecord) -> float | None:
 class OrderModel:
     """The regression of logarithms of rates on covariates, within configurations."""
 
-    times: Sequence[Sequence[RunTime]]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the covariates
     columns: Sequence[Floats]  # of each configuration, (runs, covariates)
+    means: Sequence[Floats]  # of `columns` over the runs, (covariates,)
     slopes: Floats  # (covariates,)
     covariance: Floats  # of the slopes, (covariates, covariates)
     mean_square: float  # of the residuals
     freedom: float  # degrees of freedom of `mean_square`
-    p_value: float
     leverages: tuple[float, ...]  # of each configuration: its part of the degrees of freedom that the slopes take
     is_confounded: bool  # whether all runs of a configuration came before or after all runs of the first one
     has_to_adjust: bool  # whether changes are adjusted: where there is a drift, or where the order would hide one
-
-    def difference(self, base: int, other: int) -> Floats:
-        """Return the mean covariates of a configuration less those of another one, (covariates,)."""
-        return np.asarray(self.columns[other].mean(axis=0) - self.columns[base].mean(axis=0))
-
-    def effect(self, place: int) -> OrderEffect:
-        """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
-        table = np.concatenate(self.columns) * np.asarray([name != "load" for name in self.names])
-        since_first = table - table[np.argmin([time.began for side in self.times for time in side])]
-        most = since_first[np.argmax(np.abs(since_first @ self.slopes))]
-        total, error = float(most @ self.slopes), math.sqrt(max(0.0, float(most @ self.covariance @ most)))
-        half = float(special.stdtrit(self.freedom, 0.975)) * error
-        loads = [[time.load for time in self.times[at] if time.load is not None] for at in (0, place)]
-        return OrderEffect(
-            covariates=tuple(dict.fromkeys(self.names)), total=math.expm1(total),
-            total_low=math.expm1(max(-50.0, total - half)), total_high=math.expm1(min(50.0, total + half)),
-            bias=math.expm1(float(self.difference(0, place) @ self.slopes)), p_value=self.p_value,
-            is_adjusted=self.has_to_adjust, is_confounded=is_confounded(self.times[0], self.times[place]),
-            load_difference=float(np.mean(loads[1]) - np.mean(loads[0])) if all(loads) else None,
-        )  # fmt: skip
+    effects: tuple[OrderEffect, ...]  # on the comparison of the first configuration with each
 
 
 def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:
@@ -123,44 +99,59 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
     """
     num_free = sum(len(side) - 1 for side in logs)
     loads = [time.load for side in times for time in side]
-    candidates = [_in_time(times, num_free)]
+    ends = np.cumsum([len(side) for side in times])[:-1]  # in tables of all runs, those of one configuration
+    candidates = [_in_time(times, ends, num_free)]
     if None not in loads and np.std(known := np.asarray(loads, dtype=np.float64)) >= LEAST_LOAD:
         candidates.append(("load", known[:, None]))
     candidates = [candidate for candidate in candidates if candidate[1].size]
     while candidates:
         names = tuple(name for name, column in candidates for _ in range(column.shape[1]))
         table = np.concatenate([column for _, column in candidates], axis=1)
-        candidates.pop()
-        fits = set(names) == {"order"} or len(names) == 1 or len(names) <= MOST_SHARE * num_free
-        columns, parts = _divided(table, times)
+        columns = np.split(table, ends)
+        means = [part.mean(axis=0) for part in columns]
+        parts = [part - mean for part, mean in zip(columns, means, strict=True)]
         within = np.concatenate(parts)
-        if not fits or num_free <= len(names) or np.linalg.matrix_rank(within) < len(names):
-            continue
-        values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
-        products = within.T @ within
-        inverse = np.linalg.inv(products)
-        slopes: Floats = inverse @ (within.T @ values)
-        freedom = len(values) - len(logs) - len(names)
-        square = float(((values - within @ slopes) ** 2).sum()) / freedom
-        covariance = np.asarray(square * inverse, dtype=np.float64)
-        explained = float(slopes @ products @ slopes) / len(names)
-        p_value = float(special.fdtrc(len(names), freedom, explained / square)) if square else explained == 0
-        leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
-        confounded = any(is_confounded(times[0], other) for other in times[1:])
-        return OrderModel(
-            times, names, columns, slopes, covariance, square, freedom, float(p_value), leverages,
-            confounded, p_value < ADJUST_BELOW or confounded,
-        )  # fmt: skip
-    return None
+        fits = set(names) == {"order"} or len(names) == 1 or len(names) <= MOST_SHARE * num_free
+        if fits and num_free > len(names) and np.linalg.matrix_rank(within) == len(names):
+            break
+        candidates.pop()
+    else:
+        return None
+    values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
+    products = within.T @ within
+    inverse = np.linalg.inv(products)
+    slopes: Floats = inverse @ (within.T @ values)
+    freedom = len(values) - len(logs) - len(names)
+    square = float(((values - within @ slopes) ** 2).sum()) / freedom
+    covariance = np.asarray(square * inverse, dtype=np.float64)
+    explained = float(slopes @ products @ slopes) / len(names)
+    p_value = float(special.fdtrc(len(names), freedom, explained / square)) if square else float(explained == 0)
+    leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
+    confounded = [is_confounded(times[0], other) for other in times]
+    has_to_adjust = p_value < ADJUST_BELOW or any(confounded[1:])
+    # The largest change since the first run (or session).
+    in_time = table * np.asarray([name != "load" for name in names])
+    since_first = in_time - in_time[np.argmin([time.began for side in times for time in side])]
+    most = since_first[np.argmax(np.abs(since_first @ slopes))]
+    total, error = float(most @ slopes), math.sqrt(max(0.0, float(most @ covariance @ most)))
+    half = float(special.stdtrit(freedom, 0.975)) * error
+    effects = []
+    for mean, side, is_apart in zip(means, times, confounded, strict=True):
+        of_base, own = ([time.load for time in some if time.load is not None] for some in (times[0], side))
+        effects.append(OrderEffect(
+            covariates=tuple(dict.fromkeys(names)), total=math.expm1(total),
+            total_low=math.expm1(max(-50.0, total - half)), total_high=math.expm1(min(50.0, total + half)),
+            bias=math.expm1(float((mean - means[0]) @ slopes)), p_value=p_value,
+            is_adjusted=has_to_adjust, is_confounded=is_apart,
+            load_difference=float(np.mean(own) - np.mean(of_base)) if of_base and own else None,
+        ))  # fmt: skip
+    return OrderModel(
+        names, columns, means, slopes, covariance, square, freedom, leverages, any(confounded[1:]), has_to_adjust,
+        tuple(effects),
+    )  # fmt: skip
 
 
-def _divided(table: Floats, times: Sequence[Sequence[RunTime]]) -> tuple[list[Floats], list[Floats]]:
-    """Return the rows of each configuration, and the same less their means."""
-    columns = np.split(table, np.cumsum([len(side) for side in times])[:-1])
-    return columns, [part - part.mean(axis=0) for part in columns]
-
-
-def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Floats]:
+def _in_time(times: Sequence[Sequence[RunTime]], ends: npt.NDArray[np.int64], num_free: int) -> tuple[str, Floats]:
     """Return indicators of sessions where a configuration has runs in several, else places in time; without a column
     where all runs began at the same time."""
     began, ended = (np.asarray([[time.began, time.ended] for side in times for time in side])).T
@@ -172,7 +163,8 @@ def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Fl
     count = int(sessions.max()) + 1
     if count > 1:
         indicators = (sessions[:, None] == np.arange(1, count)[None]).astype(np.float64)
-        if np.linalg.matrix_rank(np.concatenate(_divided(indicators, times)[1])) == count - 1:
+        within = [part - part.mean(axis=0) for part in np.split(indicators, ends)]
+        if np.linalg.matrix_rank(np.concatenate(within)) == count - 1:
             return "session", indicators
     places = (np.searchsorted(ordered, began, "left") + np.searchsorted(ordered, began, "right") - 1) / 2
     if np.ptp(places) == 0:

@@ -20,11 +20,11 @@ from paratune.base.text import plain
 from paratune.config.metric_names import score_range
 from paratune.records.finished import RunRecord
 from paratune.verdicts import special
-from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
+from paratune.verdicts.estimate import Estimate, Side, change_of_means, common_sides
 from paratune.verdicts.finding import MeasureComparison
 from paratune.verdicts.groups import Group, Margin, matched, why_one
-from paratune.verdicts.jackknife import Floats, JackknifeScore
-from paratune.verdicts.scoring import CannotTell, PredictionRows, read_rows, score_again
+from paratune.verdicts.jackknife import JackknifeScore
+from paratune.verdicts.scoring import SAME_ROWS, CannotTell, PredictionRows, read_rows, score_again
 
 Scores = Mapping[Hashable, float]  # the score of each seed
 Seeds = Sequence[Sequence[RunRecord]]
@@ -64,7 +64,7 @@ def differences(
             sides = ([sides[0][place] for place in pairs[0]], [sides[1][place] for place in pairs[1]])
             scores = [[side[place] for place in places] for side, places in zip(scores, pairs, strict=True)]
         first, second = fmean(scores[0]), fmean(scores[1])
-        counts, limit = (len(scores[0]), len(scores[1])), margin.of(first)
+        counts, limit = (len(scores[0]), len(scores[1])), margin.amount * (abs(first) if margin.is_share else 1)
         one = MeasureComparison(metric, False, first, second, counts, second - first, margin=limit or None, split=split)
         if not limit:
             reason = "the margin is a share of the baseline's score, which is 0"
@@ -96,13 +96,12 @@ def _estimate(
     except CannotTell as error:
         if too_few is not None:
             return None, f"{too_few}; and none over samples: {error}"
-        estimate = over_seeds(scores[0], scores[1], is_paired=is_paired)
+        estimate = change_of_means(scores[0], scores[1], scope="seeds", is_paired=is_paired)
         if not estimate.variance and (estimate.value or min(map(len, scores)) < _NOT_BY_CHANCE):
             return None, f"the same change in all seeds: how far another seed would be from it is not known; {error}"
         return estimate, f"over seeds on these samples, not over other samples: {error}"
-    if too_few is not None:
-        return over_samples(first, second), f"{too_few}; the interval is over samples, of these models"
-    return over_seeds_and_samples(first, second, is_paired=is_paired), None
+    why = None if too_few is None else f"{too_few}; the interval is over samples, of these models"
+    return over_seeds_and_samples(first, second, is_paired=is_paired), why
 
 
 def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, cache: Cache) -> list[JackknifeScore]:
@@ -115,7 +114,9 @@ def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, ca
             place = reference.name, run.name
             if place not in cache:
                 rows = read_rows(run, split)
-                if run is not reference and not rows.is_same_as(cache[reference.name, reference.name][0]):
+                first = rows if run is reference else cache[reference.name, reference.name][0]
+                names = [name for name in SAME_ROWS if name in rows.columns]
+                if any(name not in first.columns or not np.array_equal(rows[name], first[name]) for name in names):
                     raise CannotTell(f"{plain(run.name)} and {plain(reference.name)} were scored on other rows")
                 cache[place] = rows, score_again(run, rows, split, metric)
             scored.append(cache[place][1])
@@ -126,48 +127,37 @@ def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, ca
     return by_seed
 
 
-def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> Estimate:
-    """Return the mean score of `second` less that of `first`, over other seeds on the same samples.
-
-    Both sides have at least 2 seeds, in the same order if they are paired. The variance of a difference of a pair is
-    that of two scores without what a seed has in common, so each side has half of it.
-    """
-    if not is_paired:
-        return unpaired(first, second, scope="seeds")
-    differences = [b - a for a, b in zip(first, second, strict=True)]
-    mean, square = moments(differences, scale=max(map(abs, (*first, *second))))
-    side = Side(square / 2, len(differences), len(differences) - 1, is_pooled=True)
-    return Estimate(mean, (side, side), 0.0, 0, "seeds", is_paired=True)
-
-
 def over_seeds_and_samples(
     first: Sequence[JackknifeScore], second: Sequence[JackknifeScore], *, is_paired: bool
 ) -> Estimate:
-    """Return the same over other samples, too; both sides were scored on the same ones."""
+    """Return the change of the mean score over other seeds and samples; both sides were scored on the same ones.
+
+    Over samples alone, for these models, where a side has one seed.
+    """
     a, b = (np.stack([run.pseudovalues for run in runs]) for runs in (first, second))
-    estimate = over_seeds([run.score for run in first], [run.score for run in second], is_paired=is_paired)
+    of_first, of_second = ([run.score for run in runs] for runs in (first, second))
+    num_samples, num_rows, num_clusters = a.shape[1], first[0].num_samples, first[0].num_clusters
+    if min(len(first), len(second)) < 2:
+        change = float(np.mean(of_second) - np.mean(of_first))
+        variance = float((b.mean(axis=0) - a.mean(axis=0)).var(ddof=1)) / num_samples
+        return Estimate(change, (), variance, num_samples, "samples", num_rows, num_clusters)
+    estimate = change_of_means(of_first, of_second, scope="seeds", is_paired=is_paired)
+    parts = []
+    for values in [b - a] if is_paired else [a, b]:
+        # The mean covariance of the scores of two rows, and the rest of the variance of a row's score.
+        of_sum, of_each = float(values.sum(axis=0).var(ddof=1)), float(values.var(axis=1, ddof=1).sum())
+        covariance = (of_sum - of_each) / float(len(values) * (len(values) - 1) * num_samples)
+        parts.append((covariance, max(0.0, of_each / (len(values) * num_samples) - covariance)))
     if is_paired:
-        shared, own = _covariance(b - a)
-        alone = own / 2, own / 2
+        shared, alone = parts[0][0], (parts[0][1] / 2, parts[0][1] / 2)
     else:
-        between = float(np.cov(a.mean(axis=0), b.mean(axis=0))[0, 1]) / a.shape[1]
-        parts = _covariance(a), _covariance(b)
+        between = float(np.cov(a.mean(axis=0), b.mean(axis=0))[0, 1]) / num_samples
         shared, alone = parts[0][0] + parts[1][0] - 2 * between, (parts[0][1], parts[1][1])
     sides = tuple(replace(side, if_equal=value) for side, value in zip(estimate.sides, alone, strict=True))
     return replace(
-        estimate, sides=sides, shared=max(0.0, shared), num_samples=a.shape[1], scope="seeds and samples",
-        num_rows=first[0].num_samples, num_clusters=first[0].num_clusters,
+        estimate, sides=sides, shared=max(0.0, shared), num_samples=num_samples, scope="seeds and samples",
+        num_rows=num_rows, num_clusters=num_clusters,
     )  # fmt: skip
-
-
-def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
-    """Return the mean score of `second` less that of `first`, the baseline, for these models and other samples."""
-    means = [np.stack([run.pseudovalues for run in runs]).mean(axis=0) for runs in (first, second)]
-    change = float(np.mean([run.score for run in second]) - np.mean([run.score for run in first]))
-    difference = means[1] - means[0]
-    variance = float(difference.var(ddof=1)) / len(difference)
-    num_rows, num_clusters = first[0].num_samples, first[0].num_clusters
-    return Estimate(change, (), variance, len(difference), "samples", num_rows, num_clusters)
 
 
 def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequence[Estimate]) -> list[Estimate]:
@@ -181,10 +171,23 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
         places = [place for place, one in enumerate(estimates) if one.sides and one.is_paired == is_paired]
         if len(places) < 2:
             continue
+        alone = [estimates[places[0]].sides[0], *(estimates[place].sides[1] for place in places)]
         if is_paired:
-            alone = _residuals([base, *(others[place] for place in places)])
-        else:
-            alone = [estimates[places[0]].sides[0], *(estimates[place].sides[1] for place in places)]
+            # Each score less the sum of an effect of its configuration and one of its seed, by least squares.
+            scores = [base, *(others[place] for place in places)]
+            seeds = {seed: at for at, seed in enumerate(dict.fromkeys(seed for each in scores for seed in each))}
+            cells = [(at, seeds[seed], score) for at, each in enumerate(scores) for seed, score in each.items()]
+            of, by, values = (np.asarray(column) for column in zip(*cells, strict=True))
+            table = np.concatenate([np.eye(len(scores))[of], np.eye(len(seeds))[by]], axis=1)
+            fitted = table @ np.linalg.pinv(table)
+            squares, free = (values - fitted @ values) ** 2, 1 - np.diag(fitted)
+            least = (1e-13 * float(np.abs(values).max())) ** 2  # below it, residuals are rounding, as in `moments`
+            freedoms = [float(free[of == at].sum()) for at in range(len(scores))]
+            mean_squares = [float(squares[of == at].sum()) / freedom for at, freedom in enumerate(freedoms)]
+            alone = [
+                Side(square if square > least else 0.0, len(each), freedom)
+                for each, square, freedom in zip(scores, mean_squares, freedoms, strict=True)
+            ]
         first, *rest = common_sides(alone)
         for place, second in zip(places, rest, strict=True):
             pairs = [*zip(estimates[place].sides, (first, second), strict=True)]
@@ -192,34 +195,8 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
             one, own, common = replace(estimates[place], sides=tuple(sides)), pairs[0][0], sides[0]
             # The differences of a pair may vary far less than two configurations of the family do.
             is_closer = False
-            if is_paired and one.has_common_variance:
+            if is_paired and all(side.is_pooled for side in one.sides):
                 quantile = special.fdtri(own.freedom, common.freedom, SMALLEST_SHARE)
                 is_closer = own.variance < quantile * common.variance
             pooled[place] = estimates[place] if is_closer else one
     return pooled
-
-
-def _residuals(scores: Sequence[Scores]) -> list[Side]:
-    """Return the variance of each configuration's scores around the sum of an effect of its own and one of the seed."""
-    seeds = {seed: number for number, seed in enumerate(dict.fromkeys(seed for each in scores for seed in each))}
-    cells = [(at, seeds[seed], score) for at, each in enumerate(scores) for seed, score in each.items()]
-    of, by, values = (np.asarray(column) for column in zip(*cells, strict=True))
-    table = np.concatenate([np.eye(len(scores))[of], np.eye(len(seeds))[by]], axis=1)
-    fitted = table @ np.linalg.pinv(table)
-    squares, free = (values - fitted @ values) ** 2, 1 - np.diag(fitted)
-    least = (1e-13 * float(np.abs(values).max())) ** 2  # below it, residuals are rounding, as in `moments`
-    sides = []
-    for at, each in enumerate(scores):
-        freedom = float(free[of == at].sum())
-        square = float(squares[of == at].sum()) / freedom
-        sides.append(Side(square if square > least else 0.0, len(each), freedom))
-    return sides
-
-
-def _covariance(pseudovalues: Floats) -> tuple[float, float]:
-    """Return the mean covariance of two rows' scores, of (R, G) pseudovalues, and the rest of a row's variance."""
-    num_runs, num_samples = pseudovalues.shape
-    of_sum = float(pseudovalues.sum(axis=0).var(ddof=1))
-    of_each = float(pseudovalues.var(axis=1, ddof=1).sum())
-    shared = (of_sum - of_each) / float(num_runs * (num_runs - 1) * num_samples)
-    return shared, max(0.0, of_each / (num_runs * num_samples) - shared)

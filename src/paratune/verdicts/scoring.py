@@ -26,6 +26,13 @@ from paratune.verdicts.jackknife import Floats, JackknifeScore, mean_over_classe
 
 _AGREES = 1e-4  # how far a score that is computed again may be from the recorded one, relative to it
 MAX_KINDS = 200  # kinds of samples up to which a score without one of each kind is computed
+SAME_ROWS = (
+    "source",
+    "index",
+    "label",
+    "num_hidden",
+    CLUSTER,
+)  # equal columns of runs that were scored on the same rows
 Ints = npt.NDArray[np.int64]
 Clusters = Ints | None
 
@@ -71,11 +78,6 @@ class PredictionRows:
     def texts(self, name: str) -> list[str]:
         return ["" if value is None else str(value) for value in self[name].tolist()]
 
-    def is_same_as(self, other: "PredictionRows") -> bool:
-        """Return whether both have the same rows, labels and clusters, in the same order."""
-        names = [name for name in ("source", "index", "label", "num_hidden", CLUSTER) if name in self.columns]
-        return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
-
 
 def read_rows(run: RunRecord, split: str) -> PredictionRows:
     """Read the prediction file of a split; `CannotTell` where there is none, it is damaged, or it has no rows."""
@@ -120,10 +122,49 @@ def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeSc
     the metric cannot be computed from predictions, or the columns do not match the task."""
     kind = run.task
     is_absent = metric in _NOT_IN_FILES or (kind == "multi_label" and metric in classification.OF_RANKING)
-    if is_absent or kind not in _SCORERS or metric not in METRICS[kind]:
+    if is_absent or metric not in METRICS.get(kind, ()):
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
-    scored, clusters = _SCORERS[kind](run, rows, metric), rows.clusters
-    return scored if scored is None or clusters is None else scored.by_cluster(clusters)
+    scored: JackknifeScore | None
+    if kind in ("classification", "ordinal"):
+        scored = _classes(run, rows, metric)
+    elif kind == "multi_label":
+        scored = _sets(run, rows, metric)
+    elif kind == "multiple_choice":
+        scored = of_mean(np.equal(rows.texts("label"), rows.texts("prediction")))
+    elif kind == "mlm":  # samples are windows
+        loss, hidden, right = (rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found"))
+        if metric == "perplexity":
+            scored = of_sums(np.stack([loss, hidden], axis=1), lambda sums: np.exp(sums[..., 0] / sums[..., 1]))
+        else:
+            scored = of_sums(np.stack([right, hidden], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
+    elif kind == "token_classification":  # samples are sentences
+        if metric in entities.OF_ENTITIES and run.setting("task.scheme") == "none":
+            return None
+        counts = np.stack([rows.numbers(name) for name in entities.COUNTS], axis=1)
+        scored = of_sums(counts, lambda sums: entities.score_counts(sums, metric))
+    elif kind == "qa":
+        scores = 100 * rows.numbers(metric.rpartition("_")[2])
+        if metric in {"exact", "f1"}:
+            scored = of_mean(scores)
+        else:
+            has_answer = np.asarray([bool(text) for text in rows.texts("label")])
+            counted = (has_answer if metric.startswith("has_answer") else ~has_answer).astype(np.float64)
+            of_answers = np.stack([scores * counted, counted], axis=1)
+            scored = of_sums(of_answers, lambda sums: sums[..., 0] / sums[..., 1])
+    elif kind == "embedding" and metric not in EMBEDDING_SCORES.get(str(run.setting("task.loss")), ()):
+        return None  # a score of another loss
+    # The predictions of sentence embeddings are cosines.
+    elif metric in embeddings.RETRIEVAL:
+        ranks = rows.numbers("rank")
+        scored = of_mean(ranks == 1 if metric == "recall_at_1" else 1 / ranks)
+    elif metric in embeddings.TRIPLETS:
+        is_closer = rows.numbers("prediction") > rows.numbers("negative") if "negative" in rows.columns else None
+        scored = None if is_closer is None else of_mean(is_closer)
+    elif metric in embeddings.RANKING:
+        scored = mean_over_classes(metric, [rows.numbers("label") == 1], [rows.numbers("prediction")])
+    else:
+        scored = _numbers(run, rows, metric)
+    return scored if scored is None or rows.clusters is None else scored.by_cluster(rows.clusters)
 
 
 def _ids(run: RunRecord, names: Sequence[str], column: str) -> Ints:
@@ -147,10 +188,8 @@ def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
     means = {"accuracy": off == 0, "mae": off, "within_one": off <= 1}
     if metric in means:
         return of_mean(means[metric])
-    if metric == "qwk":
-        return _kappa(labels, predictions, rows.clusters)
-    if metric == "spearman":
-        return _spearman(predictions, labels, rows.clusters)
+    if metric in ("qwk", "spearman"):
+        return _agreement(metric, labels, predictions, rows.clusters)
     score = functools.partial(classification.class_score, metric, num_classes=num_classes)
     return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
 
@@ -161,41 +200,37 @@ def _of_pairs(
     """Return a score of (true, given) pairs that takes weights."""
     if num_classes**2 > MAX_KINDS:
         return of_blocks(len(true), lambda left: score(true[left], given[left]), clusters)
-
-    def of_counts(counts: Floats) -> float | None:
-        pairs = np.flatnonzero(counts)
-        return score(pairs // num_classes, pairs % num_classes, weights=counts[pairs])
-
-    return of_kinds(true * num_classes + given, of_counts)
+    return of_kinds(
+        true * num_classes + given,
+        lambda pairs, counts: score(pairs // num_classes, pairs % num_classes, weights=counts),
+    )
 
 
-def _kappa(true: Ints, given: Ints, clusters: Clusters) -> JackknifeScore | None:
-    """Return Cohen's kappa with quadratic weights of steps on a scale."""
+def _agreement(
+    metric: str, true: npt.NDArray[Any], given: npt.NDArray[Any], clusters: Clusters
+) -> JackknifeScore | None:
+    """Return `spearman`, or `qwk`: Cohen's kappa with quadratic weights of steps on a scale."""
+    if metric == "spearman":
+        from scipy import stats  # loads for half a second
+
+        return of_blocks(len(true), lambda kept: correlation(stats.spearmanr, given[kept], true[kept]), clusters)
     lowest = min(true.min(), given.min())
     true, given = true - lowest, given - lowest
     num_steps = int(max(true.max(), given.max())) + 1
     return None if num_steps < 2 else _of_pairs(true, given, num_steps, quadratic_kappa, clusters)
 
 
-def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
-    from scipy import stats  # loads for half a second
-
-    return of_blocks(
-        len(targets), lambda kept: correlation(stats.spearmanr, predictions[kept], targets[kept]), clusters
-    )
-
-
 def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     targets, predictions = rows.numbers("label"), rows.numbers("prediction")
     if metric == "spearman":
-        return _spearman(predictions, targets, rows.clusters)
+        return _agreement(metric, targets, predictions, rows.clusters)
     if metric in {"qwk", "exact_agreement", "adjacent_agreement"}:
         step, limits = run.setting("task.round_to"), run.setting("task.range")
         grade_pairs = grades(predictions, targets, grade_scale(step, limits, run.run.grades))
         if grade_pairs is None:
             return None
         if metric == "qwk":
-            return _kappa(grade_pairs[1], grade_pairs[0], rows.clusters)
+            return _agreement(metric, grade_pairs[1], grade_pairs[0], rows.clusters)
         return of_mean(np.abs(grade_pairs[0] - grade_pairs[1]) <= (metric == "adjacent_agreement"))
     if metric == "mae":
         return of_mean(np.abs(predictions - targets))
@@ -250,56 +285,4 @@ def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np
     return is_member
 
 
-def _answers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    scores = 100 * rows.numbers(metric.rpartition("_")[2])
-    if metric in {"exact", "f1"}:
-        return of_mean(scores)
-    has_answer = np.asarray([bool(text) for text in rows.texts("label")])
-    counts = (has_answer if metric.startswith("has_answer") else ~has_answer).astype(np.float64)
-    return of_sums(np.stack([scores * counts, counts], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
-
-
-def _windows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of a masked LM; samples are windows."""
-    sums = np.stack([rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found")], axis=1)
-    if metric == "perplexity":
-        return of_sums(sums, lambda some: np.exp(some[..., 0] / some[..., 1]))
-    return of_sums(sums, lambda some: some[..., 2] / some[..., 1])
-
-
-def _entities(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of tagged words; samples are sentences."""
-    if metric in entities.OF_ENTITIES and run.setting("task.scheme") == "none":
-        return None
-    sums = np.stack([rows.numbers(name) for name in entities.COUNTS], axis=1)
-    return of_sums(sums, lambda some: entities.score_counts(some, metric))
-
-
-def _vectors(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of sentence embeddings, whose predictions are cosines; None for a score of another loss."""
-    if metric not in EMBEDDING_SCORES.get(str(run.setting("task.loss")), ()):
-        return None
-    cosines = rows.numbers("prediction")
-    if metric in embeddings.RETRIEVAL:
-        ranks = rows.numbers("rank")
-        return of_mean(ranks == 1 if metric == "recall_at_1" else 1 / ranks)
-    if metric in embeddings.TRIPLETS:
-        return of_mean(cosines > rows.numbers("negative")) if "negative" in rows.columns else None
-    if metric in embeddings.RANKING:
-        return mean_over_classes(metric, [rows.numbers("label") == 1], [cosines])
-    return _numbers(run, rows, metric)
-
-
-_SCORERS: Mapping[str, Callable[[RunRecord, PredictionRows, str], JackknifeScore | None]] = {
-    "classification": _classes,
-    "mlm": _windows,
-    "multi_label": _sets,
-    "multiple_choice": lambda run, rows, metric: of_mean(np.equal(rows.texts("label"), rows.texts("prediction"))),
-    "ordinal": _classes,
-    "regression": _numbers,
-    "token_classification": _entities,
-    "embedding": _vectors,
-    "qa": _answers,
-}
-"""What computes the scores of a task again."""
 _NOT_IN_FILES = {"loss", "best_exact", "best_f1"}

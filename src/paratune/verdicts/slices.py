@@ -7,6 +7,7 @@ share of rows (accuracy, recall, exact match) Wilson's.
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,68 +55,58 @@ def slice_records(
     rows = read_rows(task, split)
     records: dict[str, list[dict[str, Any]]] = {}
     for name in names:
-        is_label = name == LABEL
-        if is_label:
-            slices = _by_label(task, rows, split)
+        is_label, slices = name == LABEL, Slices()
+        column = None if is_label else values[name]
+        if is_label and task.task == "regression":
+            column = np.asarray([f"{value:g}" for value in rows.numbers("label")], dtype=object)
+            if (count := len(set(column.tolist()))) > MAX_SLICES:
+                raise DataError(
+                    f"{split}: the label has {count:,} distinct values, and slices may have at most {MAX_SLICES}; "
+                    "slice by a column with ranges of the label",
+                    code="data.too_many_values", source=split, name=LABEL, num_values=count, limit=MAX_SLICES,
+                )  # fmt: skip
+        if column is None:
+            slices = {name: (np.flatnonzero(mask), None) for name, mask in _by_label(task, rows).items()}
         elif name == LENGTH:
             # Quarters of the lengths; rows of equal length stay together, so a quarter may be empty.
-            lengths, slices = values[name], {}
-            quarter = np.searchsorted(np.quantile(lengths, [0.25, 0.5, 0.75]), lengths, side="left")
+            quarter = np.searchsorted(np.quantile(column, [0.25, 0.5, 0.75]), column, side="left")
             for number in np.unique(quarter):
                 places = np.flatnonzero(quarter == number)
-                tokens = f"{int(lengths[places].min())} to {int(lengths[places].max())} tokens"
+                tokens = f"{int(column[places].min())} to {int(column[places].max())} tokens"
                 slices[f"Q{number + 1}"] = places, tokens
         else:
-            slices = _of_values(values[name])
+            texts = np.asarray([str(value) for value in column], dtype=object)
+            numbers: dict[str, float] = {}
+            for text in set(texts.tolist()):
+                with suppress(ValueError):
+                    numbers[text] = float(text)
+            ordered = sorted(numbers, key=lambda text: (numbers[text], text))
+            ordered += sorted({*texts.tolist()} - numbers.keys(), key=lambda text: (text.casefold(), text))
+            slices = {text: (np.flatnonzero(texts == text), None) for text in ordered}
         records[name] = []
         for value, (places, detail) in slices.items():
             part = PredictionRows(rows.run, {column: cells[places] for column, cells in rows.columns.items()})
-            scores = _scores(task, part, value if is_label else None) if len(places) else {}
+            scores = score_records(task, part, value if is_label else None) if len(places) else {}
             records[name].append({"value": value, "detail": detail, "num_rows": len(places), "scores": scores})
     return records
 
 
-def split_records(task: RunRecord, split: str) -> dict[str, dict[str, Any]]:
-    """Return the scores of a whole split by metric, each with `value` and `interval` (or null), as `slice_records`."""
-    return _scores(task, read_rows(task, split), None)
-
-
-def _of_values(values: npt.NDArray[Any]) -> Slices:
-    """Return the rows of each value: numbers by their size, then texts."""
-
-    def order(text: str) -> tuple[bool, float, str, str]:
-        try:
-            return False, float(text), "", text
-        except ValueError:
-            return True, 0.0, text.casefold(), text
-
-    texts = np.asarray([str(value) for value in values], dtype=object)
-    return {text: (np.flatnonzero(texts == text), None) for text in sorted(set(texts.tolist()), key=order)}
-
-
-def _by_label(task: RunRecord, rows: PredictionRows, split: str) -> Slices:
+def _by_label(task: RunRecord, rows: PredictionRows) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which rows have each label, or answer."""
     if task.task == "multi_label":
-        masks = dict(zip(task.labels, members(task, rows, "label").T, strict=True))
-    elif task.task == "qa":
-        has_answer = np.asarray([bool(text) for text in rows.texts("label")])
-        masks = {"answer": has_answer, "no answer": ~has_answer}
-    elif task.task == "regression":
-        values = np.asarray([f"{value:g}" for value in rows.numbers("label")], dtype=object)
-        if (count := len(set(values.tolist()))) > MAX_SLICES:
-            raise DataError(
-                f"{split}: the label has {count:,} distinct values, and slices may have at most {MAX_SLICES}; slice "
-                "by a column with ranges of the label",
-                code="data.too_many_values", source=split, name=LABEL, num_values=count, limit=MAX_SLICES,
-            )  # fmt: skip
-        return _of_values(values)
-    else:
-        texts = np.asarray(rows.texts("label"), dtype=object)
-        masks = {name: texts == name for name in task.labels}
-    return {name: (np.flatnonzero(mask), None) for name, mask in masks.items()}
+        return dict(zip(task.labels, members(task, rows, "label").T, strict=True))
+    texts = np.asarray(rows.texts("label"), dtype=object)
+    if task.task == "qa":
+        return {"answer": texts != "", "no answer": texts == ""}
+    return {name: texts == name for name in task.labels}
 
 
-def _scores(task: RunRecord, rows: PredictionRows, label: str | None) -> dict[str, dict[str, Any]]:
-    """Return the scores of rows with their intervals; of the rows with a class as their label its recall alone."""
+def score_records(task: RunRecord, rows: PredictionRows, label: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return the scores of rows by metric, each with `value` and `interval` (or null).
+
+    Of the rows with a class as their `label` it is its recall alone. An interval is inside of the limits of a score;
+    null where there are too few rows, or all have the same influence on the score.
+    """
     scored: dict[str, JackknifeScore | None] = {}
     shares = {RECALL}
     if label is not None and task.task == "multi_label":
@@ -135,24 +126,18 @@ def _scores(task: RunRecord, rows: PredictionRows, label: str | None) -> dict[st
                 continue
     records: dict[str, dict[str, Any]] = {}
     for metric, one in scored.items():
-        limits = score_range(metric, task.task)
-        interval = None if one is None else _interval(one, limits, is_share=metric in shares)
-        records[metric] = {"value": None if one is None else one.score, "interval": interval}
+        records[metric] = {"value": None if one is None else one.score, "interval": None}
+        if one is None or one.num_samples < MIN_ROWS or not one.is_known:
+            continue
+        (lowest, highest), values = score_range(metric, task.task), one.pseudovalues
+        is_of_rows = len(values) == one.num_samples  # and not of blocks or clusters of them
+        if metric in shares and is_of_rows and np.isin(values, (0.0, highest)).all():
+            low, high = wilson(int((values > 0).sum()), len(values))
+            records[metric]["interval"] = [highest * low, highest * high]
+        elif variance := float(values.var(ddof=1)) / len(values):
+            low, high = Estimate(one.score, (), variance, len(values), "samples").interval()
+            records[metric]["interval"] = [max(low, lowest), min(high, highest)]
     return records
-
-
-def _interval(scored: JackknifeScore, limits: tuple[float, float], *, is_share: bool) -> list[float] | None:
-    """Return the interval, inside of `limits`; None where there are too few rows, or all have the same influence on the
-    score. `is_share` is whether each row is right or wrong."""
-    if scored.num_samples < MIN_ROWS or not scored.is_known:
-        return None
-    (lowest, highest), values = limits, scored.pseudovalues
-    if is_share and len(values) == scored.num_samples and np.isin(values, (0.0, highest)).all():
-        low, high = wilson(int((values > 0).sum()), len(values))
-        return [highest * low, highest * high]
-    variance = float(values.var(ddof=1)) / len(values)
-    low, high = Estimate(scored.score, (), variance, len(values), "samples").interval()
-    return [max(low, lowest), min(high, highest)] if variance else None
 
 
 def wilson(num_right: int, num_rows: int) -> tuple[float, float]:

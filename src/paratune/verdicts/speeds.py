@@ -16,9 +16,9 @@ from paratune.base.units import counted
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord
 from paratune.verdicts import special
-from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
+from paratune.verdicts.estimate import Estimate, Side, change_of_means, common_sides, moments
 from paratune.verdicts.finding import PLACEBO, MeasureComparison, change_of_log
-from paratune.verdicts.groups import SPEED, Group, NegativeControl, is_of_a_step, negative_control, why_one
+from paratune.verdicts.groups import OF_A_STEP, SPEED, Group, NegativeControl, negative_control, why_one
 from paratune.verdicts.order import OrderModel, order_model, run_time
 
 GOODPUT = "goodput"
@@ -45,7 +45,7 @@ def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) 
     if too_few is not None:
         return replace(found, code="one_run", reason=too_few)
     # Not paired by seed: the time of a run does not follow from its seed.
-    return found.with_interval(unpaired(*logs, scope="runs"))
+    return found.with_interval(change_of_means(*logs, scope="runs"))
 
 
 def logs_of(values: Rates) -> list[float]:
@@ -74,7 +74,7 @@ def compare_speeds(
             one = replace(measured[place], control=speeds.control)
             if speeds.model is not None:
                 unadjusted = one.estimate if speeds.model.has_to_adjust else None
-                one = replace(one, order=speeds.model.effect(number), unadjusted=unadjusted)
+                one = replace(one, order=speeds.model.effects[number], unadjusted=unadjusted)
             if one.estimate is not None:
                 one = one.with_interval(speeds.change([(0, number)], speeds.pair_sides))
             compared[place] = one
@@ -92,7 +92,7 @@ def changes_of(
     measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
     if is_speed:
         measured = compare_speeds(base, others, values, measured)
-    is_of_step, pairs = is_of_a_step(measure), zip(others, measured, strict=True)
+    is_of_step, pairs = measure in OF_A_STEP, zip(others, measured, strict=True)
     return [one.without_change(*PLACEBO) if is_of_step and base.cannot_differ(other) else one for other, one in pairs]
 
 
@@ -118,7 +118,8 @@ class Speeds:
             estimate = replace(estimate, shared=shared, num_samples=self.control.freedom + 1)
         if self.model is None or not self.model.has_to_adjust:
             return estimate
-        apart = sum(self.model.difference(base, other) for base, other in pairs) * weight
+        means = self.model.means
+        apart = sum(means[other] - means[base] for base, other in pairs) * weight
         drift = float(apart @ self.model.covariance @ apart)
         return replace(estimate, drift=drift, drift_freedom=self.model.freedom)
 
@@ -145,7 +146,7 @@ def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequenc
                 for some, freedom in zip(logs, freedoms, strict=True)
             ]
     pooled = common_sides(sides) if len(groups) > 2 and not sides[0].is_pooled else sides
-    are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
+    are_of_steps = [measure in OF_A_STEP for measure in measures or [SPEED] * len(groups)]
     classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
     return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, negative_control(logs, classes))
 
@@ -184,7 +185,7 @@ def speed_of(
     goodputs: list[Rates] = []
     reasons, notes = [], []
     for side, rates in ((base.runs, first), (other.runs, second)):
-        stand_in = pooled_noise(side, kind)
+        stand_in, _ = pooled_noise(side, kind)
         shares = [efficiency_of(run, stand_in, reference, kind) for run in side]
         known = zip(rates, shares, strict=True)
         goodputs.append([None if rate is None or share is None else rate * share for rate, share in known])
@@ -228,46 +229,39 @@ def noise_kind(runs: Iterable[RunRecord]) -> NoiseKind:
     return "preconditioned" if values and None not in values else "plain"
 
 
-def _sums(runs: Sequence[RunRecord], kind: NoiseKind) -> list[tuple[float, float]]:
-    """Return the sums of traces and of squared norms of each run that has them."""
-    return [
+def pooled_noise(
+    runs: Sequence[RunRecord], kind: NoiseKind = "plain"
+) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the noise scale of runs of one configuration together, and its 95% confidence interval over runs.
+
+    It is their traces over their squared norms, a ratio of means: each run counts by its sampled steps, also a run
+    without a known noise scale, because without the runs whose estimate is negative the result would be too large.
+    None where no run has an estimate; no interval for fewer than two of them, and where the squared norm cannot be told
+    from 0.
+
+    Source: Fieller, Journal of the Royal Statistical Society B 16(2), 1954.
+    """
+    sums = [
         (noise.trace * noise.num_steps, noise.squared_norm * noise.num_steps)
         for noise in (run.noise(kind) for run in runs)
         if noise.trace is not None and noise.squared_norm is not None and noise.num_steps is not None
     ]
-
-
-def pooled_noise(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> float | None:
-    """Return the noise scale of runs of one configuration together: their traces over their squared norms.
-
-    Each run counts by its sampled steps, also a run without a known noise scale: without the runs whose estimate is
-    negative, the result would be too large. None where no run has an estimate.
-    """
-    sums = _sums(runs, kind)
-    trace, norm = math.fsum(trace for trace, _ in sums), math.fsum(norm for _, norm in sums)
-    return trace / norm if norm > 0 and trace >= 0 else None
-
-
-def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tuple[float, float] | None:
-    """Return the 95% confidence interval of `pooled_noise`, a ratio of means over runs.
-
-    None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0.
-
-    Source: Fieller, Journal of the Royal Statistical Society B 16(2), 1954.
-    """
-    sums = _sums(runs, kind)
-    if len(sums) < 2:
-        return None
+    if not sums:
+        return None, None
     traces, norms = zip(*sums, strict=True)
+    of_all = math.fsum(traces), math.fsum(norms)
+    scale = of_all[0] / of_all[1] if of_all[1] > 0 and of_all[0] >= 0 else None
+    if len(sums) < 2:
+        return scale, None
     trace, norm = statistics.fmean(traces), statistics.fmean(norms)
     squared_t = float(special.stdtrit(len(sums) - 1, 0.975)) ** 2 / len(sums)
     a = norm**2 - squared_t * statistics.variance(norms)
     b = trace * norm - squared_t * statistics.covariance(traces, norms)
     c = trace**2 - squared_t * statistics.variance(traces)
     if norm <= 0 or a <= 0:
-        return None
+        return scale, None
     half = math.sqrt(max(0.0, b * b - a * c))
-    return max(0.0, (b - half) / a), (b + half) / a
+    return scale, (max(0.0, (b - half) / a), (b + half) / a)
 
 
 def efficiency_of(

@@ -6,6 +6,7 @@ from paratune.base.units import NOT_AVAILABLE, format_as, format_number
 from paratune.config.metric_names import LOWER_IS_BETTER, metric_label
 from paratune.verdicts.finding import MOST_RUNS, MeasureComparison
 from paratune.verdicts.groups import SPEED
+from paratune.verdicts.order import WARN_BELOW
 from paratune.verdicts.speeds import GOODPUT
 
 NOT_IN_POINTS = LOWER_IS_BETTER - {"hamming_loss"} | {"matthews", "r2", "pearson", "spearman", "qwk"}
@@ -118,14 +119,17 @@ def name_of(comparison: MeasureComparison) -> str:
     return " ".join(filter(None, (comparison.split, metric_label(comparison.measure))))
 
 
-def order_notes(speed: MeasureComparison) -> Iterator[str]:
-    """Yield notes on the order of the runs and on other programs, with the size of their effects."""
+def comparison_notes(speed: MeasureComparison, quality: Iterable[MeasureComparison]) -> Iterator[str]:
+    """Yield notes on clusters of rows, then on the order of the runs and on other programs, with their effects."""
+    estimates = [score.estimate for score in quality if score.estimate is not None]
+    for num_clusters, num_rows in sorted({(one.num_clusters, one.num_rows) for one in estimates if one.num_clusters}):
+        yield f"intervals of scores are over the {num_clusters:,} clusters of the {num_rows:,} rows"
     effect = speed.order
     if effect is None:
         return
     changes = (effect.total, effect.total_low, effect.total_high, effect.bias)
     total, low, high, bias = (_signed(f"{100 * change:.1f}%".replace("-", _MINUS)) for change in changes)
-    if effect.is_drift and effect.total:
+    if effect.p_value < WARN_BELOW and effect.total:
         noun = "session" if "session" in effect.covariates else "run"
         yield f"the speed of all changed by up to {total} ({low} to {high}) since the first {noun}"
     if effect.is_adjusted:
@@ -138,13 +142,6 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
     if effect.load_difference is not None and abs(effect.load_difference) >= LEAST_LOAD_DIFFERENCE:
         more, share = "more" if effect.load_difference > 0 else "fewer", f"{100 * abs(effect.load_difference):.0f}%"
         yield f"other programs kept {share} {more} of all cores busy than during the baseline's runs"
-
-
-def cluster_notes(quality: Iterable[MeasureComparison]) -> Iterator[str]:
-    """Yield over what the intervals of scores are where rows belong together."""
-    estimates = [score.estimate for score in quality if score.estimate is not None]
-    for num_clusters, num_rows in sorted({(one.num_clusters, one.num_rows) for one in estimates if one.num_clusters}):
-        yield f"intervals of scores are over the {num_clusters:,} clusters of the {num_rows:,} rows"
 
 
 def change_words(comparison: MeasureComparison, task: str = "") -> str:

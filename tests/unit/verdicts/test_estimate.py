@@ -5,22 +5,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from paratune.verdicts.estimate import Estimate, Side, dunnett, holm, unpaired
-from paratune.verdicts.scores import over_seeds
+from paratune.verdicts.estimate import Estimate, Side, change_of_means, dunnett, holm
 
 FIRST = [0.912, 0.905, 0.921, 0.899]
 SECOND = [0.918, 0.915, 0.920, 0.911]
 
 
 def test_pairs_are_those_of_scipys_paired_t_test():
-    found = over_seeds(FIRST, SECOND, is_paired=True)
+    found = change_of_means(FIRST, SECOND, scope="seeds", is_paired=True)
     test = stats.ttest_rel(SECOND, FIRST)
     assert found.p_different() == pytest.approx(test.pvalue)
     assert found.interval() == pytest.approx(tuple(test.confidence_interval(0.95)))
 
 
 def test_runs_without_partners_are_those_of_scipys_welch_test():
-    found = unpaired(FIRST, SECOND, scope="seeds")
+    found = change_of_means(FIRST, SECOND, scope="seeds")
     test = stats.ttest_ind(SECOND, FIRST, equal_var=False)
     assert found.degrees_of_freedom == pytest.approx(test.df)
     assert found.p_different() == pytest.approx(test.pvalue)
@@ -37,7 +36,7 @@ def test_the_side_with_fewer_runs_counts_for_more_degrees_of_freedom():
 
 def test_two_one_sided_tests_are_those_of_scipy():
     # The change is above -0.02, and below 0.02: the larger of the two p-values.
-    found = over_seeds(FIRST, SECOND, is_paired=True)
+    found = change_of_means(FIRST, SECOND, scope="seeds", is_paired=True)
     differences = np.subtract(SECOND, FIRST)
     low = stats.ttest_1samp(differences, -0.02, alternative="greater").pvalue
     high = stats.ttest_1samp(differences, 0.02, alternative="less").pvalue
@@ -100,10 +99,10 @@ def test_samples_alone_have_as_many_degrees_of_freedom_as_samples():
 
 
 def test_what_never_varies_is_known():
-    found = over_seeds([0.9, 0.8, 0.7], [0.9, 0.8, 0.7], is_paired=True)
+    found = change_of_means([0.9, 0.8, 0.7], [0.9, 0.8, 0.7], scope="seeds", is_paired=True)
     assert found.interval() == (0.0, 0.0)
     assert (found.p_different(), found.p_equal(-0.005, 0.005)) == (1.0, 0.0)
-    moved = over_seeds([0.9, 0.8, 0.7], [0.91, 0.81, 0.71], is_paired=True)
+    moved = change_of_means([0.9, 0.8, 0.7], [0.91, 0.81, 0.71], scope="seeds", is_paired=True)
     assert (moved.p_different(), moved.p_equal(-0.005, 0.005)) == (0.0, 1.0)
 
 
@@ -111,7 +110,7 @@ def test_differences_that_are_the_same_to_rounding_do_not_vary():
     # One of 277 rows each: the differences are apart by half an ulp of the scores.
     first, second = [112 / 277, 100 / 277], [113 / 277, 101 / 277]
     assert len({b - a for a, b in zip(first, second, strict=True)}) > 1
-    assert over_seeds(first, second, is_paired=True).variance == 0
+    assert change_of_means(first, second, scope="seeds", is_paired=True).variance == 0
 
 
 def test_holm():

@@ -22,9 +22,8 @@ def test_of_a_mean_they_are_the_values_themselves():
 
 
 def test_of_kinds_they_are_those_of_the_definition():
-    def score(counts):
-        kinds = np.flatnonzero(counts)
-        return metrics.f1_score(kinds // 2, kinds % 2, sample_weight=counts[kinds])
+    def score(kinds, counts):
+        return metrics.f1_score(kinds // 2, kinds % 2, sample_weight=counts)
 
     found = of_kinds(TRUE * 2 + GIVEN, score)
     assert found.score == pytest.approx(metrics.f1_score(TRUE, GIVEN))
@@ -64,11 +63,11 @@ def test_blocks_give_the_standard_error_of_single_samples():
 def test_a_score_that_is_undefined_without_a_sample_has_no_known_pseudovalues():
     # Without the only sample of class 1 there is no recall.
     scores = [
-        of_kinds(np.asarray([0, 0, 0, 1]), lambda counts: counts[1] or None),
+        of_kinds(np.asarray([0, 0, 0, 1]), lambda kinds, counts: counts[1] if 1 in kinds else None),
         of_sums(np.asarray([[1.0, 1.0], [1.0, 0.0]]), lambda sums: sums[..., 0] / sums[..., 1]),
         of_sums(np.asarray([[1.0]]), lambda sums: sums[..., 0]),
         of_blocks(1, lambda kept: float(kept.sum())),
-        of_kinds(np.asarray([0]), lambda counts: counts[0] / counts.sum()),
+        of_kinds(np.asarray([0]), lambda kinds, counts: counts[0] / counts.sum()),
     ]
     assert [(found.score, found.is_known) for found in scores] == [
         *((1.0, False), (2.0, False), (1.0, False), (0.0, False), (1.0, False))

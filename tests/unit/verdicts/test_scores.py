@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paratune.verdicts.estimate import change_of_means
 from paratune.verdicts.jackknife import of_mean
-from paratune.verdicts.scores import over_samples, over_seeds, over_seeds_and_samples, with_family_variance
+from paratune.verdicts.scores import over_seeds_and_samples, with_family_variance
 
 RNG = np.random.default_rng(3)
 
@@ -61,15 +62,16 @@ def test_over_samples_is_the_paired_t_test_of_samples():
     from scipy import stats
 
     first, second = RNG.normal(size=(2, 100))
-    found = over_samples([of_mean(first)], [of_mean(second)])
+    found = over_seeds_and_samples([of_mean(first)], [of_mean(second)], is_paired=True)
     expected = stats.ttest_rel(second, first).confidence_interval(0.95)
     assert found.interval() == pytest.approx(tuple(expected))
+    assert found.scope == "samples"
 
 
 def family(scores):
     """Return the differences of the rows of a table of scores, (configurations, seeds), from the first, in a family."""
     tables = [dict(enumerate(row)) for row in scores]
-    pairs = [over_seeds(scores[0], row, is_paired=True) for row in scores[1:]]
+    pairs = [change_of_means(scores[0], row, scope="seeds", is_paired=True) for row in scores[1:]]
     return pairs, with_family_variance(tables[0], tables[1:], pairs)
 
 
@@ -85,7 +87,7 @@ def test_the_variance_of_a_family_is_the_residual_of_configurations_and_seeds():
 def test_equal_seeds_of_a_family_vary_as_their_answers_do():
     # Residuals of 1e-17 are rounding: as in a pair, the variance of a run is then the one if all are equal, 1e-4.
     scores = [[0.9] * 3, [0.8] * 3, [0.85] * 3]
-    pairs = [over_seeds(scores[0], row, is_paired=True) for row in scores[1:]]
+    pairs = [change_of_means(scores[0], row, scope="seeds", is_paired=True) for row in scores[1:]]
     pairs = [replace(pair, sides=tuple(replace(side, if_equal=1e-4) for side in pair.sides)) for pair in pairs]
     base, *others = (dict(enumerate(row)) for row in scores)
     for found in with_family_variance(base, others, pairs):
@@ -108,8 +110,8 @@ def test_two_ways_to_the_same_scores_keep_their_own_variance_in_a_family():
 
 def test_seeds_that_only_some_have_are_in_no_pair_and_in_the_variance():
     base, one, two = {1: 0.1, 2: 0.3, 3: 0.2}, {1: 0.2, 2: 0.5, 3: 0.1}, {1: 0.4, 2: 0.4}
-    pairs = [over_seeds([*base.values()], [*one.values()], is_paired=True),
-             over_seeds([0.1, 0.3], [0.4, 0.4], is_paired=True)]  # fmt: skip
+    pairs = [change_of_means([*base.values()], [*one.values()], scope="seeds", is_paired=True),
+             change_of_means([0.1, 0.3], [0.4, 0.4], scope="seeds", is_paired=True)]  # fmt: skip
     found = with_family_variance(base, [one, two], pairs)
     # 8 scores, less 3 configurations, less 2 of 3 seeds.
     assert [estimate.degrees_of_freedom for estimate in found] == pytest.approx([3, 3])
@@ -119,7 +121,7 @@ def test_seeds_that_only_some_have_are_in_no_pair_and_in_the_variance():
 def test_runs_of_other_seeds_have_the_common_variance_of_configurations():
     scores = np.asarray([[0.1, 0.3, 0.2], [0.4, 0.1, 0.2], [0.5, 0.3, 0.5], [0.2, 0.4, 0.1]])
     tables = [{(place, seed): value for seed, value in enumerate(row)} for place, row in enumerate(scores)]
-    pairs = [over_seeds(scores[0], row, is_paired=False) for row in scores[1:]]
+    pairs = [change_of_means(scores[0], row, scope="seeds", is_paired=False) for row in scores[1:]]
     mean_square = np.mean(scores.var(axis=1, ddof=1))
     for found in with_family_variance(tables[0], tables[1:], pairs):
         assert (found.variance, found.degrees_of_freedom) == pytest.approx((mean_square * 2 / 3, 8))

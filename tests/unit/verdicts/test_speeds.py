@@ -10,7 +10,7 @@ from scipy import stats
 from paratune.verdicts import Group, judge
 from paratune.verdicts.estimate import Side
 from paratune.verdicts.sequential import FIRST_SHARE
-from paratune.verdicts.speeds import noise_interval, sides_of_pairs
+from paratune.verdicts.speeds import pooled_noise, sides_of_pairs
 
 RUNS, FREEDOM = 3, 8
 """Runs of each of four configurations, and degrees of freedom of their common variance of 1."""
@@ -142,13 +142,14 @@ def runs_of(pairs):
 
 def test_with_one_norm_it_is_the_interval_of_the_mean_trace():
     # Mean 120, deviation 20: 120 +- 4.3027 * 20 / sqrt(3) = 70.32 and 169.68, over the norm of 2.
-    limits = noise_interval(runs_of([(100.0, 2.0), (120.0, 2.0), (140.0, 2.0)]))
+    scale, limits = pooled_noise(runs_of([(100.0, 2.0), (120.0, 2.0), (140.0, 2.0)]))
+    assert scale == pytest.approx(60.0)
     assert limits == pytest.approx((35.16, 84.84), abs=0.01)
 
 
 @pytest.mark.parametrize("pairs", [[(100.0, 2.0)], [(300.0, 3.0), (500.0, -1.0)], [(1.0, None), (2.0, 1.0)]])
 def test_one_run_or_a_norm_near_zero_has_no_interval(pairs):
-    assert noise_interval(runs_of(pairs)) is None
+    assert pooled_noise(runs_of(pairs))[1] is None
 
 
 @pytest.mark.parametrize("slope", [0.0, 60.0])
@@ -159,7 +160,7 @@ def test_it_covers_the_ratio_of_the_means(slope):
     for _ in range(1000):
         norms = draw.normal(2.0, 0.1, 4)
         traces = draw.normal(120.0 + slope * (norms - 2.0), 2.0)
-        limits = noise_interval(runs_of(zip(traces.tolist(), norms.tolist(), strict=True)))
+        _, limits = pooled_noise(runs_of(zip(traces.tolist(), norms.tolist(), strict=True)))
         inside += limits is not None and limits[0] <= 60 <= limits[1]
     # 95% of 1,000, with a standard error of 7.
     assert inside == pytest.approx(950, abs=21)

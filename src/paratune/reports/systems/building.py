@@ -15,7 +15,7 @@ from paratune.reports.runs.sameness import canonical
 from paratune.reports.systems.model import ENV, NODES, NPROC, Configuration, Systems
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Differs, Group, MeasureComparison
-from paratune.verdicts.groups import is_of_a_step
+from paratune.verdicts.groups import OF_A_STEP
 from paratune.verdicts.speeds import changes_of
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
@@ -271,7 +271,7 @@ def _compared(
 
     The change is that of the two values, or one that is adjusted, which a mark names.
     """
-    differs, base, is_of_step = systems.differs(member), systems.baseline_of(member), is_of_a_step(measure.key)
+    differs, base, is_of_step = systems.differs(member), systems.baseline_of(member), measure.key in OF_A_STEP
     is_placebo = is_of_step and base.group.cannot_differ(member.group)
     if member is base or member.is_probe != base.is_probe or is_placebo:
         return entry

@@ -179,12 +179,12 @@ def noise_amount(kind: NoiseKind, configuration: Configuration) -> Amount:
     """
     runs, own = configuration.runs, MEASURES[NOISE_KEYS[kind]]
     measure = replace(own, source=f"{own.source}: all traces over all squared norms")
-    noise = speeds.pooled_noise(runs, kind)
+    noise, interval = speeds.pooled_noise(runs, kind)
     if noise is None:
         reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
         return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
     values = {run.name: noise for run in runs if (found := run.noise(kind)).num_steps or found.value}
-    return Amount(measure, values, noise, len(values), is_pooled=True, interval=speeds.noise_interval(runs, kind))
+    return Amount(measure, values, noise, len(values), is_pooled=True, interval=interval)
 
 
 @dataclass(frozen=True)
