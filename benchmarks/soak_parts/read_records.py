@@ -213,7 +213,7 @@ def damaged_run(document: tuple[int, str], raw: bytes, place: Path) -> None:
     damage_one(run_files(document[0]), place, document[1], raw)
     _look_at(place)
     try:
-        records.read_run(place)
+        records.read_json(place / records.RUN_FILE)
         records.repair_events(place, 0)
     except ParatuneError:
         return

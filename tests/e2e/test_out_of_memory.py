@@ -13,7 +13,7 @@ from hooks import SignalAt
 from outcome import outcome
 
 from paratune.errors import EXIT_OK, EXIT_OUT_OF_MEMORY, EXIT_STOPPED
-from paratune.records import out_of_memory_file, read_events, read_json
+from paratune.records import rank_file, read_events, read_json
 
 pytestmark = pytest.mark.slow  # each test starts several processes
 
@@ -57,7 +57,7 @@ def test_one_process_continues_as_with_the_smaller_size_from_the_start(cli: Cli,
     sizes = [(change["step"], change["micro_batch_size"], change["grad_accum_steps"]) for change in batch["changes"]]
     assert sizes == [(1, 8, 2), (1, 4, 4)]
     assert "continuing with 4 x 4, the global batch stays 16" in joined(result.stderr)
-    saved = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
+    saved = read_json(world / "runs" / "full" / rank_file("out_of_memory", 0))["happenings"]
     assert [item["next_micro_batch_size"] for item in saved] == [8, 4]
     assert saved[0]["memory"]["weights_bytes"] > 0
     assert saved[0]["memory"]["asked_bytes"] == 20 * 2**20
@@ -101,7 +101,7 @@ def test_at_size_one_the_error_shows_the_use_of_memory(cli: Cli, world: Path):
         assert owner in output
     assert "1. train.activation_checkpointing: 1 (saves up to" in output
     assert "Traceback" not in output
-    saved = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
+    saved = read_json(world / "runs" / "full" / rank_file("out_of_memory", 0))["happenings"]
     assert [item["next_micro_batch_size"] for item in saved] == [1, None]
 
 
@@ -128,7 +128,7 @@ def test_out_of_memory_in_a_collective_names_the_line(cli: Cli, world: Path):
     assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OK
     run = world / "runs" / "full"
     assert read_json(run / "run.json")["batch"]["micro_batch_size"] == 4
-    saved = read_json(run / out_of_memory_file(0))["happenings"]
+    saved = read_json(run / rank_file("out_of_memory", 0))["happenings"]
     assert [(item["micro_batch_size"], item["next_micro_batch_size"]) for item in saved] == [(16, 8), (8, 4)]
 
 

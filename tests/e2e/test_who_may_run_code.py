@@ -635,7 +635,7 @@ def test_a_resumed_run_needs_no_flag(own_run: Path, monkeypatch):
 
 
 def test_processes_that_start_at_once_get_one_key(tmp_path: Path):
-    code = "from paratune.records import own; print(own._key(own.key_file(), create=True).hex())"
+    code = "from paratune.records import own; print(own.signed({})['signature'])"
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)

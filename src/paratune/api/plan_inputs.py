@@ -16,7 +16,7 @@ from paratune.config.permission import is_allowed
 from paratune.errors import ConfigError, DataError, coded, option_error
 from paratune.records import SUMMARY_FILE
 from paratune.records.finished import RunRecord, read_record
-from paratune.records.sweep import RUNS_FOLDER, holds_sweep
+from paratune.records.sweep import RUNS_FOLDER, SWEEP_FILE
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
@@ -131,7 +131,7 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
     """
     runs = []
     for folder in folders:
-        if not holds_sweep(folder):
+        if not (folder / SWEEP_FILE).is_file():
             runs.append(read_record(folder, plain(folder)))
             continue
         summaries = sorted((folder / RUNS_FOLDER).glob(f"*/{SUMMARY_FILE}"))

@@ -55,7 +55,7 @@ def report(
             the files cannot be written.
     """
     from paratune.config.metric_names import parse_target
-    from paratune.records.sweep import holds_sweep
+    from paratune.records.sweep import SWEEP_FILE
     from paratune.reports import make
     from paratune.reports.matrix import make_sweep
     from paratune.verdicts import read_margins
@@ -63,7 +63,7 @@ def report(
     folders = [Path(run_folder(run)) for run in runs]
     if not folders:
         raise ConfigError("paratune report needs at least one run folder, such as runs/NAME", code="cli.required")
-    matrices = [folder for folder in folders if holds_sweep(folder)]
+    matrices = [folder for folder in folders if (folder / SWEEP_FILE).is_file()]
     if matrices and len(matrices) < len(folders):
         message = f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
         raise ConfigError(f"{message}{matrices[0]}/runs/*", code="cli.conflict")

@@ -10,7 +10,7 @@ from paratune.api.apply import check_model
 from paratune.api.process import process_as_before
 from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError
-from paratune.records import RUN_FILE, SUMMARY_FILE, is_finished, predictions_file, read_events, read_json, read_run
+from paratune.records import RUN_FILE, SUMMARY_FILE, is_finished, predictions_file, read_events, read_json
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, read_sweep
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Run:
     @cached_property
     def record(self) -> Mapping[str, Any]:
         """The content of run.json: configuration, data, machine and software; docs/reference/records.md."""
-        return cast(Mapping[str, Any], read_run(self.folder))
+        return cast(Mapping[str, Any], read_json(self.folder / RUN_FILE))
 
     @property
     def config(self) -> Mapping[str, Any]:

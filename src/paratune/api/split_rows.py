@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paratune.errors import CheckpointError
-from paratune.records import RUN_FILE, predictions_file, read_run
+from paratune.records import RUN_FILE, predictions_file, read_json
 from paratune.records.own import admit_data
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
         message = f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder), split=split)
     try:
-        data = read_run(folder)["config"]["data"]
+        data = read_json(folder / RUN_FILE)["config"]["data"]
         named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
         option = named or data.get(split) or data["train"]  # from which it was cut
         files = [option] if isinstance(option, str) else list(option)

@@ -131,7 +131,7 @@ class _Trainer:
         if record.rounds is None and (record.search is None or record.search.method == "random"):
             return record
         for cell in cells:
-            ended = record.cell(cell.name)
+            ended = next(one for one in record.cells if one.name == cell.name)
             if was_killed(ended) and not self.is_stopped:
                 record = self._train_run(record, replace(cell, record=ended, changed=(), is_begun=True))
         return record
@@ -146,7 +146,7 @@ class _Trainer:
         how = ": deleted, and trained again with the present settings" if cell.changed else ": resumed"
         _log(f"{number} {cell.name}{how if cell.changed or cell.is_begun else ''}")
         record = run_cell(self.matrix.folder, record, cell, self.start, stopped=lambda: self.is_stopped)
-        ended = record.cell(cell.name)
+        ended = next(one for one in record.cells if one.name == cell.name)
         score = validation_score(self.matrix.folder, ended)
         shown = "" if score is None else f": {ended.metric} {score:.4f} on validation"
         took = format_duration(replace(ended, attempts=ended.attempts[-1:]).took_s)
@@ -237,7 +237,7 @@ def _ended(
     not_needed = [cell for cell in left if record.configuration_of(cell.record) in judged_ones]
     num_without = len(left) - len(not_needed)
     ended = "no_verdict" if num_without else "decided" if is_decided else "planned"
-    saved_s = sum(record.expected_s(cell.record) or 0.0 for cell in not_needed)
+    saved_s = sum(record.expected_s.get(cell.record.name) or 0.0 for cell in not_needed)
     why = {
         "decided": "all verdicts are decided",
         "planned": "all planned runs of the undecided configurations are made",

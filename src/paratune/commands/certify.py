@@ -56,7 +56,11 @@ def certify(
     candidates = strategy_candidates(loaded, common, strategy_names(strategies), nproc)
     set_up_logging(speaks=True)
     log.info("%s", "; ".join(notes))
-    folder = certificate.folder_beside(run_path(loaded.config))
+    run = run_path(loaded.config)
+    folder = run.with_name(run.name + certificate.SUFFIX)
+    if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
+        message = f"{folder} exists and is not a certificate; change run.name or run.folder"
+        raise CheckpointError(message, code="output.foreign", folder=folder)
     failure, facts = f"{folder} cannot be created", {"folder": folder}
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with os_error_as(CheckpointError, failure, "change run.folder", code="output.not_writable", **facts):

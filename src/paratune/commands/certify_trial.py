@@ -44,7 +44,7 @@ def try_all(
         ParatuneError: The reference cannot run, or a signal arrived.
     """
     base = _run(loaded, reference, num_steps, scratch / _REFERENCE)
-    about = records.read_json(scratch / _REFERENCE / certificate.rank_file(0))["about"]
+    about = records.read_json(scratch / _REFERENCE / records.rank_file("outcome", 0))["about"]
     precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
     trial = _Trial(loaded, base, num_steps, precision, scratch)
     one_process, notes = None, []
@@ -67,7 +67,8 @@ def try_all(
     return {
         "schema_version": records.SCHEMA_VERSION,
         "created": utc_now(),
-        "verdict": certificate.verdict(statuses),
+        # One that could not run is no difference, and shows no equality.
+        "verdict": "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds",
         "command": sys.argv,
         "run": loaded.config.run.name,
         "config": loaded.values,
@@ -128,7 +129,11 @@ class _Trial:
         finding = replace(finding, **certificate.compare(self.base, part))
         if self.precision in (None, finding.precision):
             return finding
-        return certificate.with_trained(finding, self.trained(strategy, f"{folder}-trained"))
+        trained = self.trained(strategy, f"{folder}-trained")
+        # The worse status of both precisions counts.
+        status = max(finding.status, trained["status"], key=("holds", "cannot run", "differs").index)
+        reasons = [finding.reason, trained["reason"] and f"in {trained['precision']}: {trained['reason']}"]
+        return replace(finding, status=status, reason="; ".join(filter(None, reasons)) or None, trained=trained)
 
     def trained(self, strategy: StrategyCandidate, folder: str, *, refuses: bool = False) -> dict[str, Any]:
         """Run one strategy in the precision of training; errors of configuration or device are raised if `refuses`."""
@@ -188,7 +193,7 @@ def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
     """Return the error of the first process that did not fail because of another process."""
     if code == EXIT_STOPPED:
         return Stopped("stopped by a signal; no certificate was written", code="stopped.signal")
-    paths = [folder / certificate.error_file(rank) for rank in range(world_size)]
+    paths = [folder / records.rank_file("error", rank) for rank in range(world_size)]
     errors = [records.read_json(path) for path in paths if path.exists()]
     # A LaunchError is the loss of another rank.
     errors.sort(key=lambda error: error["kind"] == "LaunchError")

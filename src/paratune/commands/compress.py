@@ -23,7 +23,7 @@ from paratune.base.units import format_bytes, format_share
 from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import Display, print_json, print_result, print_table, stdout_for_results
 from paratune.errors import CheckpointError, ConfigError, LaunchError, coded, option_error, require_at_least
-from paratune.records import MODEL_FOLDER, SUMMARY_FILE, file_sha256, predictions_file, read_json, read_run
+from paratune.records import MODEL_FOLDER, RUN_FILE, SUMMARY_FILE, file_sha256, predictions_file, read_json
 from paratune.records.own import TASK_FILE, admit_data, admit_model
 from paratune.records.run_folder import (
     COMPRESSED_FOLDER,
@@ -32,7 +32,6 @@ from paratune.records.run_folder import (
     SPLITS,
     Form,
     ScoredSplit,
-    form_folder,
     is_measured,
     locked_folder,
     weight_files,
@@ -101,9 +100,9 @@ def compress(
             for number, form in enumerate(forms):
                 bar.update(number, form)
                 settings = MeasureSettings(form, weights, scored, rows, timed_rows, batch_size, torch.get_num_threads())
-                if not is_measured(form_folder(run, form), asdict(settings)):
+                if not is_measured(run / COMPRESSED_FOLDER / form, asdict(settings)):
                     _make(run, settings, rows_file, run_code=run_code)
-    found = make([form_folder(run, form) for form in forms], None)
+    found = make([run / COMPRESSED_FOLDER / form for form in forms], None)
     if json:
         print_json(found.as_dict(), indent=1)
     else:
@@ -133,7 +132,7 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
     from paratune.compress.quantize import RECORD_FILE
     from paratune.processes.local import end_with_the_parent
 
-    folder = form_folder(run, settings.form)
+    folder = run / COMPRESSED_FOLDER / settings.form
     model = folder / MODEL_FOLDER
     is_made = settings.form == FP32
     with suppress(CheckpointError, KeyError, TypeError):  # its record is missing or damaged: it is made again
@@ -249,7 +248,7 @@ def _file_of_run(trained: Any, model: str) -> str:
     if trained.run is None:
         message = f"{model} is not a run, whose files are known; name a file with --data"
         raise ConfigError(message, code="cli.required", option="--data", target=model)
-    data = read_run(trained.run)["config"]["data"]
+    data = read_json(trained.run / RUN_FILE)["config"]["data"]
     admit_data(trained.run)
     files = data.get("validation") or data["train"]
     return files if isinstance(files, str) else str(files[0])

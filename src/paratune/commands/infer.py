@@ -86,7 +86,7 @@ def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Gr
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
     """Print a table of each column's slices, and notes on them."""
-    from paratune.records.scores import notes, score_text, shown_metrics
+    from paratune.records.scores import notes, shown_metrics, slice_score
     from paratune.reports.text import shorten_all
 
     for column, entries in columns.items():
@@ -95,7 +95,7 @@ def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split
         values = shorten_all([entry["value"] for entry in entries], _SLICE_WIDTH)
         for value, entry in zip(values, entries, strict=True):
             value += f": {entry['detail']}" if entry["detail"] else ""
-            texts = [score_text(entry, metric, digits=3) for metric in metrics]
+            texts = [slice_score(entry, metric, digits=3)[2] for metric in metrics]
             rows.append((value, format_number(entry["num_rows"]), *texts))
         print_result("")
         figures = ("rows", *metrics)

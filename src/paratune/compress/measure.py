@@ -30,7 +30,7 @@ from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.records.own import is_own, signed
-from paratune.records.run_folder import FP32, form_folder, weight_files
+from paratune.records.run_folder import COMPRESSED_FOLDER, FP32, weight_files
 from paratune.tasks.own_metrics import own_scores
 from paratune.verdicts.slices import scored_task, slice_records
 
@@ -67,12 +67,12 @@ def measure(run: Path, settings: MeasureSettings, rows_file: Path) -> None:
     Raises:
         ParatuneError: The model or the rows cannot be read.
     """
-    folder = form_folder(run, settings.form)
+    folder = run / COMPRESSED_FOLDER / settings.form
     torch.set_num_threads(settings.num_threads)
-    original = records.read_run(run)
+    original = records.read_json(run / records.RUN_FILE)
     record = _run_record(original, folder, settings)
     # Before the model is loaded: what it names may run if this record is the user's.
-    records.write_run(folder, record)
+    records.write_json(folder / records.RUN_FILE, record)
     place = (run if settings.form == FP32 else folder) / records.MODEL_FOLDER
     trained = replace(load_trained(str(place), NamedColumns(), "cpu"), precision=POLICIES["fp32"])
     trained.model.float().eval().entry = None
@@ -87,7 +87,7 @@ def measure(run: Path, settings: MeasureSettings, rows_file: Path) -> None:
     facts = {key: split.record()[key] for key in ("fingerprint", "num_rows", "num_samples", "num_tokens")}
     record["data"] = {**original["data"], split.name: {**scored, **facts}}
     record["model"] = {**original["model"], "size_bytes": size}
-    records.write_run(folder, record)
+    records.write_json(folder / records.RUN_FILE, record)
     summary = {
         "schema_version": records.SCHEMA_VERSION,
         "run_id": record["run_id"],

@@ -383,7 +383,7 @@ def _known(trained: TrainedModel) -> dict[str, Any]:
 def _source(trained: TrainedModel, target: str) -> dict[str, Any]:
     """Return what is known of the original model."""
     weights = weight_files(trained.folder) if trained.folder is not None else []
-    run = records.read_run(trained.run) if trained.run is not None else {}
+    run = records.read_json(trained.run / records.RUN_FILE) if trained.run is not None else {}
     return {
         "model": target,
         "run_id": run.get("run_id"),

@@ -151,7 +151,7 @@ class TrainerRun:
             },
             "sessions": [{"began": began, "step": 0, **session}],
         }
-        records.write_run(self.folder, record)
+        records.write_json(self.folder / records.RUN_FILE, record)
 
     def write_summary(self, progress: Progress) -> None:
         """Write summary.json on rank 0, from the event logs of all ranks. Collective."""

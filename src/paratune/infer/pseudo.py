@@ -24,7 +24,7 @@ from paratune.data.columns import Samples
 from paratune.data.duplicates import read_text_hashes, text_hashes
 from paratune.data.load import PSEUDO, Split, default_selector, load_samples, read_samples, samples_fingerprint
 from paratune.errors import CheckpointError, ConfigError, DataError, MissingDependency, coded, option_error
-from paratune.records import RUN_FILE, SCHEMA_VERSION, TRAIN_TEXTS_FILE, file_sha256, read_run
+from paratune.records import RUN_FILE, SCHEMA_VERSION, TRAIN_TEXTS_FILE, file_sha256, read_json
 from paratune.records.own import admit_data
 from paratune.records.predictions import softmax
 from paratune.tasks.sequence import number_scale
@@ -119,7 +119,7 @@ def make_labeller(
         extra = coded("pseudo_label.overlap", target=target)
         log.warning("%s: texts of its %s set may be in the output: %s", target, name, reason, extra=extra)
     weights = sorted(trained.folder.glob("*.safetensors")) if trained.folder is not None else []
-    run = read_run(trained.run) if trained.run is not None else {}
+    run = read_json(trained.run / RUN_FILE) if trained.run is not None else {}
     described = {
         "model": target,
         "run_id": run.get("run_id"),
@@ -132,7 +132,7 @@ def make_labeller(
 
 def read_group_by(run: Path | None) -> str | None:
     """Return the column by which a run grouped rows in its split, so that a later training can group by it, too."""
-    split = {} if run is None else read_run(run)["config"]["data"].get("split") or {}
+    split = {} if run is None else read_json(run / RUN_FILE)["config"]["data"].get("split") or {}
     group_by: str | None = split.get("group_by")
     return group_by
 
@@ -145,7 +145,7 @@ def seen_texts(run: Path | None) -> tuple[npt.NDArray[np.uint64], dict[str, str]
     seen = [np.zeros(0, dtype=np.uint64)]
     if run is None:
         return seen[0], dict.fromkeys(("train", "validation", "test"), "it is not a run")
-    record = read_run(run)
+    record = read_json(run / RUN_FILE)
     try:
         about = {name: facts for name, facts in record["data"].items() if facts is not None}
         data = Data.model_validate(record["config"]["data"])

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import known, no_scores
-from paratune.records.predictions import predicted_sets
-from paratune.records.scores import Confusion
+from paratune.records.predictions import probabilities
+from paratune.records.scores import MAX_DENSE_CLASSES
 
 Array = npt.NDArray[Any]
 
@@ -150,12 +150,18 @@ def _matthews(labels: Array, predictions: Array, num_classes: int, weights: Arra
     return float((right * true_C.sum() - true_C @ predicted_C) / np.sqrt(spread)) if spread > 0 else 0.0
 
 
-def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> Confusion:
-    """Return how many samples of each true class have each predicted class, from class ids, (N,)."""
-    labels_N, predictions_N = np.asarray(labels).astype(np.int64), np.asarray(predictions)
+def confusion_record(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int
+) -> list[list[int]] | dict[str, Any]:
+    """Return how many samples of each true class have each predicted class, from class ids, (N,), as in a record."""
+    labels_N, predictions_N = (np.asarray(ids).astype(np.int64) for ids in (labels, predictions))
     cells, counts = np.unique(labels_N * num_classes + predictions_N, return_counts=True)
-    pairs = zip((cells // num_classes).tolist(), (cells % num_classes).tolist(), strict=True)
-    return Confusion(num_classes, dict(zip(pairs, counts.tolist(), strict=True)))
+    if num_classes <= MAX_DENSE_CLASSES:
+        dense = np.zeros((num_classes, num_classes), dtype=np.int64)
+        dense.flat[cells] = counts
+        return dense.tolist()
+    rows = np.stack([cells // num_classes, cells % num_classes, counts], axis=1)
+    return {"num_classes": num_classes, "counts": rows.tolist()}
 
 
 def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: float = 0.5) -> dict[str, float | None]:
@@ -181,7 +187,7 @@ def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: 
     if len(labels_NC) == 0 or np.isnan(logits_NC).any():
         return no_scores("multi_label")
     labels_NC = labels_NC.astype(np.int64)
-    predicted_NC = predicted_sets(logits_NC, threshold).astype(np.int64)
+    predicted_NC = (probabilities(logits_NC.astype(np.float64)) >= threshold).astype(np.int64)
     rule: dict[str, Any] = {"y_true": labels_NC, "y_pred": predicted_NC, "zero_division": 0}
     values = {f"f1_{how}": metrics.f1_score(**rule, average=how) for how in ("micro", "macro", "weighted")}
     values["f1_samples"] = metrics.f1_score(**{**rule, "zero_division": 1}, average="samples")

@@ -16,11 +16,11 @@ from paratune import hub
 from paratune.base.system_errors import system_error
 from paratune.base.text import listing
 from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
-from paratune.config.permission import REMOTE_CODE, require_allowed
+from paratune.config.permission import REMOTE_CODE, NamedCode, admit, require_allowed
 from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError, MissingDependency, ParatuneError
-from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, read_json, read_run
-from paratune.records.own import TASK_FILE, admit_base, read_task_file
+from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, read_json
+from paratune.records.own import TASK_FILE, is_own, read_task_file
 
 _MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "*.onnx", "*.gguf", "pytorch_model*", "tf_model*", "flax_model*"),
@@ -206,7 +206,7 @@ def run_model_folder(path: Path) -> Path:
         return path
     folder = path / MODEL_FOLDER
     if not folder.is_dir():
-        record = read_run(path)
+        record = read_json(path / RUN_FILE)
         kind = record.get("kind") if isinstance(record, dict) else ""
         problem = {
             "baseline": "is a fitted baseline, which has no saved model: give the run of a model",
@@ -267,7 +267,8 @@ def base_model(model: ModelOptions) -> ModelOptions:
     if base is None:
         return model
     if model.trust_remote_code:  # the user named the adapter, and its folder names the model whose code would run
-        admit_base(folder, base)
+        code = [NamedCode(REMOTE_CODE, base, shown=base)]
+        admit(code, folder / TASK_FILE, is_own=is_own(read_task_file(folder), folder))
     return model.model_copy(update={"name": base, "revision": None})
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paratune.base.units import parse_count
 from paratune.errors import CheckpointError, LaunchError, Stopped
-from paratune.records import RUN_FILE, read_run
+from paratune.records import RUN_FILE, read_json
 from paratune.records.run_folder import Mode
 
 NO_ID = "none"
@@ -63,7 +63,7 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
     if mode == "resume" or not (folder / RUN_FILE).exists():
         return mode
     has_id = start.run_id not in ("", NO_ID)
-    sessions = read_run(folder).get("sessions") or []
+    sessions = read_json(folder / RUN_FILE).get("sessions") or []
     starts = [session.get("torchrun") for session in sessions if isinstance(session, dict)]
     if has_id and start.run_id in {str(earlier.get("run_id")) for earlier in starts if isinstance(earlier, dict)}:
         if mode == "overwrite" and start.num_restarts == 0:

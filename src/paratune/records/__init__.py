@@ -52,9 +52,9 @@ def event_ranks(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def out_of_memory_file(rank: int | str) -> str:
-    """Return the file of a rank; "*" for all ranks."""
-    return f"out_of_memory.rank{rank if isinstance(rank, str) else f'{rank:04d}'}.json"
+def rank_file(name: str, rank: int) -> str:
+    """Return the name of a JSON file of a rank, with `name` for what it has."""
+    return f"{name}.rank{rank:04d}.json"
 
 
 def predictions_file(split: str) -> str:
@@ -106,14 +106,6 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
         text += f"; use the version of paratune that wrote it, or {remedy}"
         raise CheckpointError(text, code="run.other_version", path=path, version=version)
     return value
-
-
-def write_run(folder: Path, record: Any) -> None:
-    write_json(folder / RUN_FILE, record)
-
-
-def read_run(folder: Path) -> Any:
-    return read_json(folder / RUN_FILE)
 
 
 def file_sha256(path: Path) -> str:
@@ -186,7 +178,8 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
     steps = array("q")  # of each line; 0 without one, and for those that are never repeated
     evaluations: dict[tuple[str, str], int] = {}
     last_step = 0
-    for number, event in _heads(path):
+    for number, line in enumerate(_whole_lines(path), start=1):
+        event = _event(path, number, line, is_head=True)
         kind, step = event["event"], event.get("step")
         if kind == "evaluation":
             key = (str(step), str(event.get("split")))
@@ -210,17 +203,12 @@ _HEAD = re.compile(rb'\{"event": "(step|sample)", "time": [0-9.]+, "step": ([0-9
 """Most lines: parsing them all twice as JSON would take twice as long."""
 
 
-def _heads(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number, event and step of each line; lines of other events have all values."""
-    for number, line in enumerate(_whole_lines(path), start=1):
-        head = _HEAD.match(line)
-        yield number, {"event": head[1].decode(), "step": int(head[2])} if head else _event(path, number, line)
-
-
 def num_logged_steps(folder: Path, rank: int) -> int:
     """Return the number of different steps in the log of a rank, 0 without a log; errors are those of `read_events`."""
-    steps = (event.get("step") for _, event in _heads(folder / events_file(rank)) if event["event"] == "step")
-    return len({step for step in steps if type(step) in (int, float)})
+    path = folder / events_file(rank)
+    heads = (_event(path, number, line, is_head=True) for number, line in enumerate(_whole_lines(path), start=1))
+    steps = {head.get("step") for head in heads if head["event"] == "step"}
+    return sum(type(step) in (int, float) for step in steps)
 
 
 def failure_of(folder: Path) -> str | None:
@@ -282,7 +270,10 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}", code="run.damaged", path=path) from error
 
 
-def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _event(path: Path, number: int, line: bytes, *, is_head: bool = False) -> dict[str, Any]:
+    """Return the event of a line; with `is_head` at least its name and step."""
+    if is_head and (head := _HEAD.match(line)):
+        return {"event": head[1].decode(), "step": int(head[2])}
     try:
         event: dict[str, Any] = json.loads(line)
         # The keys are read here, so that JSON without them is reported too.

@@ -4,13 +4,13 @@
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from paratune import records
-from paratune.errors import CheckpointError
+from paratune.base.text import listing
 
 FILE = "certificate.json"
 SUFFIX = ".certificate"  # suffix of the folder's name, after the name of the run
@@ -127,21 +127,13 @@ def trained_words(tolerances: Mapping[str, Mapping[str, float]]) -> str:
     )
 
 
-def rank_file(rank: int) -> str:
-    return f"rank{rank:04d}.json"
-
-
-def error_file(rank: int) -> str:
-    return f"error.rank{rank:04d}.json"
-
-
 def read_part(folder: Path, world_size: int) -> Part:
     """Return the joined results of all processes of one strategy.
 
     Raises:
         CheckpointError: A file is missing or damaged.
     """
-    ranks = [records.read_json(folder / rank_file(rank)) for rank in range(world_size)]
+    ranks = [records.read_json(folder / records.rank_file("outcome", rank)) for rank in range(world_size)]
     # The stages of a pipeline have the same samples, which count once.
     by_data_rank = {rank["data_rank"]: rank["rows"] for rank in ranks}
     steps = zip(*by_data_rank.values(), strict=True)
@@ -175,30 +167,36 @@ def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[
     reasons = [
         *([] if same_samples else ["it trains on other samples"]),
         *(["a step has other samples"] if same_samples and not same_order else []),
-        *([f"it starts with other weights ({_some(other)})"] if other else []),
-        *([f"gradients of {_some(missing)} are missing"] if missing else []),
-        *([f"it has gradients of {_some(unexpected)}, which one process does not have"] if unexpected else []),
+        *([f"it starts with other weights ({listing(other, 1)})"] if other else []),
+        *([f"gradients of {listing(missing, 1)} are missing"] if missing else []),
+        *([f"it has gradients of {listing(unexpected, 1)}, which one process does not have"] if unexpected else []),
     ]
     found: dict[str, Any]
+    limits: list[tuple[str, float, float, str | None]]
     if trained is None:
         tolerance = TOLERANCES[precision]
         allowed_loss, allowed_norm = tolerance.losses, tolerance.losses
         found = {"same_samples": same_samples, "same_order": same_order, "same_weights": not other}
         found |= {"gradient_difference": largest, "gradient_tensor": gradients["tensor"]}
-        what = "gradients of the first step differ"
-        reasons += _too_large(what, largest, tolerance.gradients, gradients["tensor"])
+        limits = [("gradients of the first step differ", largest, tolerance.gradients, gradients["tensor"])]
     else:
         allowed_loss, allowed_norm = TRAINED_TOLERANCES[precision].losses, TRAINED_TOLERANCES[precision].gradients
         found = {"gradient_difference": difference, "length_difference": length, "tensor_difference": worst}
-        found["gradient_tensor"] = gradients["worst_name"]
+        found["gradient_tensor"], limits = gradients["worst_name"], []
     # With 16-bit weights the largest entries alone do not show a small tensor that is wrong.
     if trained or precision == "bf16":
         norms = TRAINED_TOLERANCES[precision]
-        reasons += _too_large("gradients of the first step differ", difference, norms.gradients)
-        reasons += _too_large("the length of the gradients differs", length, norms.length)
-        reasons += _too_large("the gradient of a tensor differs", worst, norms.tensor, gradients["worst_name"])
-    reasons += _too_large("gradient norms differ", norm, allowed_norm)
-    reasons += _too_large("losses differ", loss, allowed_loss)
+        limits += [
+            ("gradients of the first step differ", difference, norms.gradients, None),
+            ("the length of the gradients differs", length, norms.length, None),
+            ("the gradient of a tensor differs", worst, norms.tensor, gradients["worst_name"]),
+        ]
+    limits += [("gradient norms differ", norm, allowed_norm, None), ("losses differ", loss, allowed_loss, None)]
+    reasons += [
+        f"{differs} by {by:.1e}{f' in {tensor}' if tensor else ''}, more than {allowed:.0e}"
+        for differs, by, allowed, tensor in limits
+        if by > allowed
+    ]
     return {
         "precision": precision,
         "status": "differs" if reasons else "holds",
@@ -209,13 +207,6 @@ def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[
         "losses": part.losses,
         "grad_norms": part.grad_norms,
     }
-
-
-def with_trained(finding: StrategyDifference, trained: Mapping[str, Any]) -> StrategyDifference:
-    """Return a finding with the differences in the precision that trains; the worse status counts."""
-    status = max(finding.status, trained["status"], key=("holds", "cannot run", "differs").index)
-    reasons = [finding.reason, trained["reason"] and f"in {trained['precision']}: {trained['reason']}"]
-    return replace(finding, status=status, reason="; ".join(filter(None, reasons)) or None, trained=trained)
 
 
 def largest_difference(values: Sequence[float | None], expected: Sequence[float | None]) -> float:
@@ -234,32 +225,3 @@ def largest_difference(values: Sequence[float | None], expected: Sequence[float 
 
 def _number(value: float | None) -> float:
     return math.inf if value is None or math.isnan(value) else value
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
-
-
-def _too_large(difference_of: str, difference: float, tolerance: float, where: str | None = None) -> list[str]:
-    if difference <= tolerance:
-        return []
-    place = f" in {where}" if where else ""
-    return [f"{difference_of} by {difference:.1e}{place}, more than {tolerance:.0e}"]
-
-
-def verdict(statuses: Collection[Status]) -> str:
-    """Return "holds" when every strategy does, "differs" when one does, else "incomplete": one could not run."""
-    return "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds"
-
-
-def folder_beside(run: Path) -> Path:
-    """Return the folder of the certificate of a run, which may not exist yet.
-
-    Raises:
-        CheckpointError: The folder contains something else, or is a file.
-    """
-    folder = run.with_name(run.name + SUFFIX)
-    if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
-        message = f"{folder} exists and is not a certificate; change run.name or run.folder"
-        raise CheckpointError(message, code="output.foreign", folder=folder)
-    return folder

@@ -73,55 +73,41 @@ def noise_summary(
 
     `events` are the measured steps of one rank.
     """
-    samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
-    known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]
-    return {
-        **_estimate(samples, len(events), reason),
-        "global_batch_size": global_batch_size,
-        "preconditioned": _estimate(known, len(events), reason or why_not_preconditioned),
-    }
-
-
-def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: str | None) -> dict[str, Any]:
-    """Return the estimate of the sampled steps; `why` is the reason where there are none."""
-    traces, norms = ([sample[name] for sample in samples] for name in ("trace", "squared_norm"))
-    trace, squared_norm = (fmean(values) if values else None for values in (traces, norms))
-    value = _ratio(trace, squared_norm) if len(samples) >= MIN_SAMPLES else None
-    every = num_measured // MIN_SAMPLES
+    plain = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
+    divided = [sample["preconditioned"] for sample in plain if sample.get("preconditioned") is not None]
+    every = len(events) // MIN_SAMPLES
     advice = f"set measure.noise_scale_every: {every}" if every else f"train at least {MIN_SAMPLES} measured steps"
-    reason: str | None = None
-    if value is None and len(samples) >= MIN_SAMPLES:
-        reason = (
-            f"the {len(samples)} sampled steps do not separate the noise from the gradient: an estimate of tr(Sigma) "
-            "or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
-        )
-    elif samples and value is None:
-        reason = f"only {len(samples)} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
-    elif not samples:
-        reason = why or f"no step was sampled after the warm-up; {advice}"
-    error: float | None = None
-    if value is not None:
-        # The jackknife: the ratio of means without each step. Source: Efron and Tibshirani, An Introduction to the
-        # Bootstrap, 1993, equation 11.5.
-        sums, pairs = (math.fsum(traces), math.fsum(norms)), zip(traces, norms, strict=True)
-        left = [_ratio(sums[0] - trace, sums[1] - norm) for trace, norm in pairs]
-        known = [value for value in left if value is not None]
-        if len(known) == len(left):
-            mean = math.fsum(known) / len(known)
-            share = (len(known) - 1) / len(known)
-            error = math.sqrt(share * math.fsum((value - mean) ** 2 for value in known))
-    return {
-        "value": value,
-        "standard_error": error,
-        "trace": trace,
-        "squared_norm": squared_norm,
-        "num_steps": len(samples),
-        "reason": reason,
-    }
-
-
-def _ratio(trace: float | None, squared_norm: float | None) -> float | None:
-    """Return the noise scale; None where an estimate is negative, or |G|^2 is 0."""
-    if trace is None or squared_norm is None or trace < 0 or squared_norm <= 0:
-        return None
-    return trace / squared_norm
+    estimates: list[dict[str, Any]] = []
+    for samples, unavailable in ((plain, reason), (divided, reason or why_not_preconditioned)):
+        traces, norms = ([sample[name] for sample in samples] for name in ("trace", "squared_norm"))
+        trace, squared_norm = (fmean(values) if values else None for values in (traces, norms))
+        # An estimate of the trace below 0, or of the squared norm that is not above 0, has no ratio.
+        value: float | None = None
+        if len(samples) >= MIN_SAMPLES and trace is not None and squared_norm and trace >= 0 and squared_norm > 0:
+            value = trace / squared_norm
+        why: str | None = None
+        if value is None and len(samples) >= MIN_SAMPLES:
+            why = (
+                f"the {len(samples)} sampled steps do not separate the noise from the gradient: an estimate of "
+                "tr(Sigma) or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
+            )
+        elif samples and value is None:
+            why = f"only {len(samples)} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
+        elif not samples:
+            why = unavailable or f"no step was sampled after the warm-up; {advice}"
+        error: float | None = None
+        if value is not None:
+            # The jackknife: the ratio of means without each step. Source: Efron and Tibshirani, An Introduction to the
+            # Bootstrap, 1993, equation 11.5.
+            sums, pairs = (math.fsum(traces), math.fsum(norms)), zip(traces, norms, strict=True)
+            left = [(sums[0] - trace, sums[1] - norm) for trace, norm in pairs]
+            known = [trace / norm for trace, norm in left if trace >= 0 and norm > 0]
+            if len(known) == len(left):
+                mean = math.fsum(known) / len(known)
+                share = (len(known) - 1) / len(known)
+                error = math.sqrt(share * math.fsum((value - mean) ** 2 for value in known))
+        estimates.append({
+            "value": value, "standard_error": error, "trace": trace, "squared_norm": squared_norm,
+            "num_steps": len(samples), "reason": why,
+        })  # fmt: skip
+    return {**estimates[0], "global_batch_size": global_batch_size, "preconditioned": estimates[1]}

@@ -56,7 +56,7 @@ class RunRecord:
         saved = list(compress(sessions, is_saved))
         if len(saved) < 2:
             return (self,)
-        return tuple(replace(self, run=_in_session(self.folder, self.run, session)) for session in saved)
+        return tuple(replace(self, run=in_session(self.folder, self.run, session)) for session in saved)
 
     def session_values(self, source: str) -> list[Any]:
         """Return the different values of a run.json field over the sessions; one value if it never changed."""
@@ -133,17 +133,10 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
     return value
 
 
-def last_session(folder: Path) -> RunFile:
-    """Return run.json with the values of its last session.
-
-    Raises:
-        CheckpointError: See `read_typed`.
-    """
-    run = read_typed(folder, RunFile)
-    return _in_session(folder, run, run.sessions[-1]) if run.sessions else run
-
-
-def _in_session(folder: Path, run: RunFile, session: Mapping[str, Any]) -> RunFile:
+def in_session(folder: Path, run: RunFile, session: Mapping[str, Any] | None = None) -> RunFile:
+    """Return run.json with the values of a session; None is the last one."""
+    if session is None:
+        session = run.sessions[-1] if run.sessions else {}
     record = {**run.model_dump(exclude_unset=True), **session}
     merged: RunFile = checked(RunFile, record, folder / records.RUN_FILE, _REMEDY)
     return merged

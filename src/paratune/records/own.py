@@ -22,7 +22,7 @@ from typing import Any, Final
 from paratune.config.own_code import add_to_path, named_code, own_model_options
 from paratune.config.permission import REMOTE_CODE, NamedCode, admit, is_trusted
 from paratune.errors import CheckpointError, coded
-from paratune.records import RUN_FILE, file_sha256, finite, read_json, read_run
+from paratune.records import RUN_FILE, file_sha256, finite, read_json
 
 log = logging.getLogger(__name__)
 SIGNATURE: Final = "signature"
@@ -30,14 +30,6 @@ TASK_FILE: Final = "paratune.json"  # in a model folder: task, columns, token li
 _SIGNED_OF_RUN = ("config", "config_file")  # which code a run names, and where Python looks for it
 _KEY_BYTES = 32
 _warned: set[str] = set()
-
-
-def key_file() -> Path | None:
-    """Return the file of the user's key; None where the user has no home directory."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    with suppress(RuntimeError):  # no home directory
-        return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "paratune" / "key"
-    return None
 
 
 def signed(record: Mapping[str, Any], model: Path | None = None) -> dict[str, Any]:
@@ -84,12 +76,12 @@ def admit_data(folder: Path) -> None:
     Raises:
         ConfigError: Its run.json is not the user's, and --run-code was not given.
     """
-    record = read_run(folder)
+    record = read_json(folder / RUN_FILE)
     config = record.get("config") if isinstance(record, dict) else None
     code = named_code({"data": config.get("data")} if isinstance(config, dict) else {})
     admit(code, folder / RUN_FILE, is_own=is_own(record))
-    if code:
-        _add_folder(record)
+    if code and isinstance(place := record.get("config_file"), str):  # None for a mapping
+        add_to_path(Path(place).parent)  # where own code is, as in the training
 
 
 def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
@@ -106,7 +98,7 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
     Raises:
         ConfigError: The record is not the user's, and --run-code was not given.
     """
-    folder, record = Path(name), {} if run is None else read_run(run)
+    folder, record = Path(name), {} if run is None else read_json(run / RUN_FILE)
     place: Path | str = folder / TASK_FILE if folder.is_dir() else name
     own_run, is_named = is_own(record), is_trusted(place)
     code = named_code({**known, "model": own_model_options(known.get("model")), "evaluate": known})
@@ -119,27 +111,9 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
     if not code:
         return False
     admit(code, place, is_own=is_own(known, folder) and (run is None or own_run))
-    if own_run or is_named:
-        _add_folder(record)
+    if (own_run or is_named) and isinstance(beside := record.get("config_file"), str):
+        add_to_path(Path(beside).parent)  # where own code is, as in the training
     return asks or is_named
-
-
-def admit_base(folder: Path, base: str) -> None:
-    """Allow the Python files of the model to which an adapter folder belongs.
-
-    Raises:
-        ConfigError: The folder is not the user's, and --run-code was not given.
-    """
-    known = read_task_file(folder)
-    code = [NamedCode(REMOTE_CODE, base, shown=base)]
-    admit(code, folder / TASK_FILE, is_own=is_own(known, folder))
-
-
-def _add_folder(record: Mapping[str, Any]) -> None:
-    """Let Python find own code beside the configuration file of a run, as in its training."""
-    config_file = record.get("config_file")  # None for a mapping
-    if isinstance(config_file, str):
-        add_to_path(Path(config_file).parent)
 
 
 def _signature(record: Mapping[str, Any], model: Path | None, *, create: bool) -> str | None:
@@ -156,11 +130,34 @@ def _signature(record: Mapping[str, Any], model: Path | None, *, create: bool) -
                 files[path.name] = {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
         named = {name: value for name, value in record.items() if name != SIGNATURE}
         content = ["model", {"record": named, "files": files}]
-    key, problem = key_file(), "there is no home directory"
+    key, state = None, os.environ.get("XDG_STATE_HOME", "")
+    with suppress(RuntimeError):  # no home directory
+        key = (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "paratune" / "key"
+    problem = "there is no home directory"
     if key is not None:
         try:
+            if create and not key.exists():
+                # All processes of a run start at once, and get the same key: a link never replaces one that another
+                # process has just made.
+                key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                temporary = key.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+                try:
+                    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                        file.write(secrets.token_bytes(_KEY_BYTES))
+                        file.flush()
+                        os.fsync(file.fileno())
+                    with suppress(FileExistsError):
+                        os.link(temporary, key)
+                finally:
+                    temporary.unlink(missing_ok=True)
+            with key.open("rb") as file:
+                mode, secret = os.fstat(file.fileno()).st_mode, file.read(_KEY_BYTES + 1)
+            if stat.S_IMODE(mode) & 0o077:
+                raise ValueError("other users may read it; chmod 600 it, or delete it")
+            if len(secret) != _KEY_BYTES:
+                raise ValueError(f"it does not have {_KEY_BYTES} bytes; delete it")
             text = json.dumps(finite(content), sort_keys=True)
-            return hmac.new(_key(key, create=create), text.encode(), hashlib.sha256).hexdigest()
+            return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
         except (OSError, ValueError) as error:
             problem = f"{key} cannot be used: {error}"
     if create and problem not in _warned:
@@ -172,27 +169,3 @@ def _signature(record: Mapping[str, Any], model: Path | None, *, create: bool) -
             extra=coded("code.no_key"),
         )
     return None
-
-
-def _key(path: Path, *, create: bool) -> bytes:
-    """Return the key; with `create` make it where there is none. All processes of a run, which start at once, get the
-    same."""
-    if create and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-        try:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileExistsError):  # a link never replaces a key that another process has just made
-                os.link(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    with path.open("rb") as file:
-        mode, key = os.fstat(file.fileno()).st_mode, file.read(_KEY_BYTES + 1)
-    if stat.S_IMODE(mode) & 0o077:
-        raise ValueError("other users may read it; chmod 600 it, or delete it")
-    if len(key) != _KEY_BYTES:
-        raise ValueError(f"it does not have {_KEY_BYTES} bytes; delete it")
-    return key

@@ -48,32 +48,10 @@ def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return shares
 
 
-def prediction_columns(outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
-    """Return the columns with the predicted class, from (N, C) logits.
-
-    Args:
-        outputs: The logits.
-        names: Class names in the order of their ids.
-        by_name: Whether columns of scores are `score_<class name>` and not `score_<class id>`.
-
-    Returns:
-        `prediction`: the class name; `score_...`: softmax probabilities, float32.
-    """
-    shares = softmax(outputs)
-    predicted = [names[index] for index in outputs.argmax(axis=1)]
-    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))
-
-
 def probabilities(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the logistic function of logits of any shape, without overflow."""
     shares: np.ndarray[Any, Any] = 0.5 * (1 + np.tanh(logits / 2))
     return shares
-
-
-def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray[Any, Any]:
-    """Return which classes are predicted, (N, C) booleans: those with a probability of at least `threshold`."""
-    is_predicted: np.ndarray[Any, Any] = probabilities(logits.astype(np.float64)) >= threshold
-    return is_predicted
 
 
 def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -87,17 +65,30 @@ def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return ranks
 
 
-def ordinal_columns(logits: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
-    """Return the columns with the predicted class.
+def prediction_columns(
+    outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, is_ordinal: bool = False
+) -> dict[str, Any]:
+    """Return the columns with the predicted class, from logits.
 
-    The probability of class k is P(above k - 1) - P(above k) (Frank and Hall, ECML 2001). Where the answers contradict
-    each other (above the third but not above the second), the later probability is first reduced to the earlier one, so
-    that no class has a negative probability and the sum is 1. `logits` is (N, C - 1), of C classes.
+    Args:
+        outputs: (N, C) logits of classes, or with `is_ordinal` (N, C - 1) of answers to "is it above class k?".
+        names: Class names in the order of their ids.
+        by_name: Whether columns of scores are `score_<class name>` and not `score_<class id>`.
+        is_ordinal: The probability of class k is then P(above k - 1) - P(above k) (Frank and Hall, ECML 2001). Where
+            the answers contradict each other (above the third but not above the second), the later probability is first
+            reduced to the earlier one, so that no class has a negative probability and the sum is 1.
+
+    Returns:
+        `prediction`: the class name; `score_...`: probabilities, of the dtype of the logits.
     """
-    above = np.minimum.accumulate(probabilities(logits), axis=1)
-    edges = np.concatenate([np.ones_like(above[:, :1]), above, np.zeros_like(above[:, :1])], axis=1)
-    predicted = [names[rank] for rank in predicted_ranks(logits)]
-    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *-np.diff(edges, axis=1).T], strict=True))
+    if is_ordinal:
+        above = np.minimum.accumulate(probabilities(outputs), axis=1)
+        edges = np.concatenate([np.ones_like(above[:, :1]), above, np.zeros_like(above[:, :1])], axis=1)
+        ranks, shares = predicted_ranks(outputs), -np.diff(edges, axis=1)
+    else:
+        ranks, shares = outputs.argmax(axis=1), softmax(outputs)
+    predicted = [names[rank] for rank in ranks]
+    return dict(zip(prediction_names(names, by_name=by_name), [predicted, *shares.T], strict=True))
 
 
 def write_predictions(

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -22,9 +22,11 @@ from paratune.base.text import plain
 from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
 from paratune.config.plain import differences, flatten
 from paratune.errors import CheckpointError, os_error_as
-from paratune.records import CHECKPOINTS_FOLDER, RUN_FILE, SUMMARY_FILE, is_finished, read_run
+from paratune.records import CHECKPOINTS_FOLDER, RUN_FILE, SUMMARY_FILE, is_finished, read_json
 
 Mode = Literal["new", "resume", "overwrite"]
+_UNUSABLE, _REMEDY = "cannot be used", "change run.folder"
+_IN_USE = "is in use: another process trains in it; change run.name"
 LOCK_FILE = ".lock"
 SLURM_FOLDER = "slurm"  # folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs
 LOOK_S = 0.5  # `take_folder` tries again so long: `is_in_use` in another process locks the folder for a moment
@@ -36,6 +38,7 @@ FREE_TO_CHANGE = (
 )
 """Options that may change when a run is resumed: they change how a run computes, not what it trains. The samples of a
 step over all ranks are compared separately."""
+_FREE = tuple(f"{name}." for name in FREE_TO_CHANGE)
 
 DECISIVE = {"strategy.param_dtype": "fp32"}
 """Options in these sections that nevertheless decide what is trained, with their defaults: with 16-bit weights, forward
@@ -53,11 +56,14 @@ def check_usable(folder: Path, mode: Mode) -> None:
             it, or it cannot be created or written.
     """
     if is_in_use(folder):
-        raise _in_use(folder)
+        raise CheckpointError(f"{folder} {_IN_USE}", code="run.in_use", folder=folder)
     _check_content(folder, mode)
     place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     # Permissions are not enough: root has them also on a disk that is read-only or full.
-    with _using(folder), tempfile.TemporaryFile(dir=place):
+    with (
+        os_error_as(CheckpointError, f"{folder} {_UNUSABLE}", _REMEDY, code="output.not_writable", folder=folder),
+        tempfile.TemporaryFile(dir=place),
+    ):
         pass
 
 
@@ -132,7 +138,7 @@ def check_same_run(
     """
     if not (folder / RUN_FILE).exists():
         return
-    record = read_run(folder)
+    record = read_json(folder / RUN_FILE)
     try:
         config, size = flatten(record["config"]), record["batch"]["global_batch_size"]
         known = {
@@ -146,7 +152,7 @@ def check_same_run(
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
         for key, before, now in differences({**DECISIVE, **config}, {**DECISIVE, **flatten(values)})
-        if not _is_free(key)
+        if key in DECISIVE or not f"{key}.".startswith(_FREE)
     ]
     if size is not None and global_batch_size not in (None, size):  # a baseline has no batch
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
@@ -175,7 +181,7 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
         CheckpointError: Another process trains in it, or it cannot be created or emptied.
     """
     lock = FileLock(folder / LOCK_FILE)
-    with _using(folder):
+    with os_error_as(CheckpointError, f"{folder} {_UNUSABLE}", _REMEDY, code="output.not_writable", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=LOOK_S)
@@ -193,7 +199,7 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
                     else:
                         path.unlink(missing_ok=True)
         except Timeout as error:
-            raise _in_use(folder) from error
+            raise CheckpointError(f"{folder} {_IN_USE}", code="run.in_use", folder=folder) from error
         except (CheckpointError, OSError):
             lock.release()
             raise
@@ -208,7 +214,7 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         CheckpointError: Another process of the command uses it, or it cannot be made.
     """
     with os_error_as(
-        CheckpointError, f"{plain(folder)} cannot be used", remedy, code="output.not_writable", folder=folder
+        CheckpointError, f"{plain(folder)} {_UNUSABLE}", remedy, code="output.not_writable", folder=folder
     ):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -220,28 +226,14 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         yield
 
 
-def _using(folder: Path) -> AbstractContextManager[None]:
-    remedy = "change run.folder"
-    return os_error_as(CheckpointError, f"{folder} cannot be used", remedy, code="output.not_writable", folder=folder)
-
-
-def _in_use(folder: Path) -> CheckpointError:
-    text = f"{folder} is in use: another process trains in it; change run.name"
-    return CheckpointError(text, code="run.in_use", folder=folder)
-
-
 def trained_fingerprint(values: Mapping[str, Any]) -> str:
     """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all except FREE_TO_CHANGE.
 
     DECISIVE options count only where they differ from their defaults: not every strategy has them.
     """
-    flat = flatten(values).items()
-    decisive = {key: value for key, value in flat if not _is_free(key) and value != DECISIVE.get(key)}
+    flat = {key: value for key, value in flatten(values).items() if key in DECISIVE or not f"{key}.".startswith(_FREE)}
+    decisive = {key: value for key, value in flat.items() if value != DECISIVE.get(key)}
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-
-def _is_free(key: str) -> bool:
-    return key not in DECISIVE and any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
 
 
 FP32: Final = "fp32"  # the model of the run, with weights and computation in float32
@@ -252,10 +244,6 @@ ScoredSplit = Literal["test", "validation"]
 SPLITS: tuple[str, ...] = get_args(ScoredSplit)  # splits that can be scored
 
 
-def form_folder(run: Path, form: str) -> Path:
-    return run / COMPRESSED_FOLDER / form
-
-
 def weight_files(folder: Path) -> list[Path]:
     """Return the files of weights in a model folder, by name."""
     return sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".onnx", ".data"))
@@ -264,6 +252,6 @@ def weight_files(folder: Path) -> list[Path]:
 def is_measured(folder: Path, settings: Mapping[str, Any]) -> bool:
     """Return whether a form is measured with these settings, which its run.json has as `measured`."""
     try:
-        return is_finished(folder) and settings.items() <= read_run(folder)["measured"].items()
+        return is_finished(folder) and settings.items() <= read_json(folder / RUN_FILE)["measured"].items()
     except (CheckpointError, KeyError, TypeError, AttributeError):  # damaged: measured again
         return False

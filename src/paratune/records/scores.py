@@ -64,18 +64,18 @@ def shown_metrics(kind: str, entries: Iterable[Mapping[str, Any]]) -> list[str]:
     return [metric for metric in main if metric in known][:2] or sorted(known)
 
 
-def slice_score(entry: Mapping[str, Any], metric: str) -> tuple[float | None, tuple[float, float] | None]:
-    """Return a score of a slice and its interval, None where they are unknown."""
+def slice_score(
+    entry: Mapping[str, Any], metric: str, *, digits: int = 4
+) -> tuple[float | None, tuple[float, float] | None, str]:
+    """Return a score of a slice, its interval, and both as text, such as "0.8123 [0.7710, 0.8530]".
+
+    None, and "n/a", where they are unknown.
+    """
     score = entry["scores"].get(metric) or {}
-    interval = score.get("interval")
-    return score.get("value"), None if interval is None else (interval[0], interval[1])
-
-
-def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str:
-    """Return a score and its interval as text: "0.8123 [0.7710, 0.8530]"; "n/a" where one is unknown."""
-    value, interval = slice_score(entry, metric)
-    limits = "n/a" if interval is None else f"{interval[0]:.{digits}f}, {interval[1]:.{digits}f}"
-    return "n/a" if value is None else f"{value:.{digits}f} [{limits}]"
+    value, interval = score.get("value"), score.get("interval")
+    limits = "n/a" if interval is None else ", ".join(f"{limit:.{digits}f}" for limit in interval)
+    text = "n/a" if value is None else f"{value:.{digits}f} [{limits}]"
+    return value, None if interval is None else (interval[0], interval[1]), text
 
 
 def notes(kind: str, columns: Collection[str], *, are_single: bool = True, are_means: bool = False) -> Iterator[str]:
@@ -118,13 +118,6 @@ class Confusion:
         """True class, predicted class and rows of all pairs of different classes, the most frequent first."""
         pairs = [(true, predicted, count) for (true, predicted), count in self.counts.items() if true != predicted]
         return sorted(pairs, key=lambda pair: (-pair[2], pair[:2]))
-
-    def record(self) -> list[list[int]] | dict[str, Any]:
-        if self.num_classes <= MAX_DENSE_CLASSES:
-            classes = range(self.num_classes)
-            return [[self.counts.get((true, predicted), 0) for predicted in classes] for true in classes]
-        counts = [[*pair, self.counts[pair]] for pair in sorted(self.counts)]
-        return {"num_classes": self.num_classes, "counts": counts}
 
 
 def read_confusion(value: Any) -> Confusion | None:

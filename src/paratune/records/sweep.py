@@ -52,15 +52,10 @@ NOT_ALLOCATED = ("context", "fragmentation", "nccl")  # planned, and not in `tor
 METRIC_NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
-def measure_units(measure: str) -> Mapping[str, float]:
-    """Return the allowed units of a measure with their sizes; a score has "" or "%".
-
-    Raises:
-        ValueError: It is neither in `SYSTEM_MEASURES` nor a metric.
-    """
-    if measure not in SYSTEM_MEASURES and measure not in METRIC_NAMES:
-        raise ValueError(f"{measure!r} is no measure")
-    return SYSTEM_MEASURES[measure][1] if measure in SYSTEM_MEASURES else _SHARE
+MEASURE_UNITS: dict[str, Mapping[str, float]] = {
+    **{name: units for name, (_, units) in SYSTEM_MEASURES.items()}, **dict.fromkeys(METRIC_NAMES, _SHARE),
+}  # fmt: skip
+"""The allowed units of all measures with their sizes; a score has "" or "%"."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +65,6 @@ class PublishedFigure:
     value: float
     unit: str  # as in the file; empty for a score between 0 and 1, and for a rate
     where: str  # the table, figure or page of the publication; empty if unknown
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an unknown measure, or a unit that does not belong to it."""
-        if self.unit not in measure_units(self.measure):
-            raise ValueError(f"{self.measure} has no unit {self.unit!r}")
 
 
 @dataclass(frozen=True)
@@ -94,10 +84,6 @@ class PublishedClaim:
     by: float  # the share for less and not_less; the margin for the others, in the unit of the metric
     pairs: tuple[ComparedPair, ...]  # the claim is true if it is true for all pairs
     where: str
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an unknown measure."""
-        measure_units(self.measure)
 
 
 @dataclass(frozen=True)
@@ -237,9 +223,6 @@ class SweepRecord:
     compress: tuple[str, ...] = ()
     notes: str | None = None  # the text of the file `notes`, without secrets
 
-    def cell(self, name: str) -> CellRecord:
-        return next(cell for cell in self.cells if cell.name == name)
-
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
 
@@ -248,18 +231,15 @@ class SweepRecord:
         return tuple(cell.values[axis.label] for axis in self.axes if not axis.is_seed)
 
     @cached_property
-    def _mean_s(self) -> Mapping[Configuration | None, float]:
-        """Mean seconds of the finished runs, by configuration, and of all below None."""
+    def expected_s(self) -> Mapping[str, float | None]:
+        """Mean seconds of the finished runs of the configuration of each cell, else of all, by the name of the cell."""
         took: dict[Configuration | None, list[float]] = {}
         for cell in self.cells:
             if cell.state == "finished" and (seconds := cell.took_s) is not None:
                 for key in (self.configuration_of(cell), None):
                     took.setdefault(key, []).append(seconds)
-        return {key: statistics.fmean(seconds) for key, seconds in took.items()}
-
-    def expected_s(self, cell: CellRecord) -> float | None:
-        """Return the mean seconds of the finished runs of a cell's configuration, else of all; None without any."""
-        return self._mean_s.get(self.configuration_of(cell), self._mean_s.get(None))
+        means = {key: statistics.fmean(seconds) for key, seconds in took.items()}
+        return {cell.name: means.get(self.configuration_of(cell), means.get(None)) for cell in self.cells}
 
     def with_look(self, time: str) -> "SweepRecord":
         """Return the record with a look at this time; the same where no run has finished since the last look."""
@@ -271,10 +251,6 @@ class SweepRecord:
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
     records.write_json(folder / SWEEP_FILE, {"schema_version": records.SCHEMA_VERSION, **asdict(sweep)})
-
-
-def holds_sweep(folder: Path) -> bool:
-    return (folder / SWEEP_FILE).is_file()
 
 
 def read_sweep(folder: Path) -> SweepRecord:
@@ -296,6 +272,12 @@ def read_sweep(folder: Path) -> SweepRecord:
         problem = f"baseline {dict(sweep.baseline)} has a value that is on no axis"
     if lost := [label for label in sweep.select_per if label not in labels]:
         problem = f"select_per has {lost[0]}, which is no axis"
+    published = sweep.published or Published()
+    for figure in published.figures:
+        if figure.unit not in MEASURE_UNITS.get(figure.measure, ()):
+            problem = f"a published figure has the measure {figure.measure!r} with the unit {figure.unit!r}"
+    if lost := [claim.measure for claim in published.claims if claim.measure not in MEASURE_UNITS]:
+        problem = f"a published claim has {lost[0]!r}, which is no measure"
     if len({cell.name for cell in sweep.cells}) < len(sweep.cells):
         problem = "two runs have one name"
     if problem is not None:
@@ -309,11 +291,8 @@ def cell_run_folder(folder: Path, cell: str) -> Path:
 
 def compared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings, by dotted key, that make a run a different one when they change."""
-    return {
-        key: value
-        for key, value in flatten(values).items()
-        if not any(key == prefix or key.startswith(f"{prefix}.") for prefix in NOT_COMPARED)
-    }
+    free = tuple(f"{name}." for name in NOT_COMPARED)
+    return {key: value for key, value in flatten(values).items() if not f"{key}.".startswith(free)}
 
 
 def run_fingerprint(
@@ -353,8 +332,9 @@ def trained_with(run: Path, names: Iterable[str]) -> tuple[dict[str, Any], int, 
     Raises:
         CheckpointError: run.json is damaged.
     """
-    from paratune.records.finished import last_session
+    from paratune.records.finished import in_session, read_typed
+    from paratune.records.typed import RunFile
 
-    last = last_session(run)
+    last = in_session(run, read_typed(run, RunFile))
     values = {name: None if name in last.environment_unset else last.environment.get(name) for name in names}
     return last.config, int(last.world_size or 0), values

@@ -57,19 +57,28 @@ def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
     """
     path = state_file(folder)
     assert path is not None, folder
-    state, model = _object(path), _object(folder / "config.json")
-    history, architectures = state.get("log_history") or [], model.get("architectures")
-    if not isinstance(history, list):
-        raise _damaged(path, TypeError(f"log_history is a {type(history).__name__}"))
-    log = [entry for entry in history if isinstance(entry, dict)]
+    objects: list[dict[str, Any]] = []
+    names = (f"{name}_results.json" for name in ("all", "train", "eval", "predict"))
+    for place in (path, folder / "config.json", *(folder / name for name in names)):
+        value = read_json(place, _REMEDY) if place.is_file() else {}
+        if not isinstance(value, dict):
+            text = f"{plain(place)} is damaged: it contains a {type(value).__name__}; {_REMEDY}"
+            raise CheckpointError(text, code="run.damaged", path=place)
+        objects.append(value)
     # Results of a split replace those of the training's log: they are of the model that is kept.
+    state, model, *results = objects
+    history, architectures = state.get("log_history") or [], model.get("architectures")
     metrics: dict[str, Any] = {}
-    for entry in (*log, *(_object(folder / f"{name}_results.json") for name in ("all", "train", "eval", "predict"))):
-        metrics |= entry
     try:
+        if not isinstance(history, list):
+            raise TypeError(f"log_history is a {type(history).__name__}")
+        log = [entry for entry in history if isinstance(entry, dict)]
+        for entry in (*log, *results):
+            metrics |= entry
         found = {split: own for split, own, _ in split_scores(metrics) if split != "train"}
     except (OverflowError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+        text = f"{plain(path)} is damaged: {plain(str(error))[:80]}; {_REMEDY}"
+        raise CheckpointError(text, code="run.damaged", path=path) from error
     # A loss that is NaN is unknown. The scores of answers to questions are per cent.
     scores = {split: {metric: number_in(value) for metric, value in own.items()} for split, own in found.items()}
     is_qa = any("exact_match" in own for own in scores.values())
@@ -98,16 +107,3 @@ def read_trainer_folder(folder: Path) -> tuple[RunRecord, str, str | None]:
     speed = f" in {seconds:g} s, {rate:g} samples/s, with evaluations" if seconds and rate else ""
     taken, of_all = (format_count(number_in(number)) for number in (steps, planned))
     return record, f"{taken} steps{speed}", None if is_finished else f"of a Trainer; step {taken} of {of_all}"
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file, an empty one where there is no file."""
-    value = read_json(path, _REMEDY) if path.is_file() else {}
-    if not isinstance(value, dict):
-        raise _damaged(path, TypeError(f"it contains a {type(value).__name__}"))
-    return value
-
-
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    text = f"{plain(path)} is damaged: {plain(str(error))[:80]}; {_REMEDY}"
-    return CheckpointError(text, code="run.damaged", path=path)

@@ -29,13 +29,11 @@ def _measured(value: Any) -> Any:
 
 Number = Annotated[Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None, BeforeValidator(_measured)]
 Numbers = dict[str, Number]
-
-
-def _without_null(value: Any) -> Any:
-    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
-
-
-Scores = Annotated[dict[str, Numbers], BeforeValidator(_without_null)]  # scores by split and metric
+# Scores by split and metric; a split whose scores are null has none.
+_NOT_NULL = BeforeValidator(
+    lambda value: {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+)
+Scores = Annotated[dict[str, Numbers], _NOT_NULL]
 
 
 class RecordPart(BaseModel):

@@ -11,7 +11,7 @@ from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.records.finished import RunRecord
-from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, with_finished_runs
+from paratune.records.sweep import SWEEP_FILE, Axis, CellRecord, SweepRecord, read_sweep, with_finished_runs
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_runs, reasons_text
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, differing_settings, setting_text
@@ -113,7 +113,7 @@ def _nothing(why: str, found: FoundRuns) -> CheckpointError:
 
 def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:
     """Return the configurations that the arguments of a command line name, and what was read with them."""
-    matrices = [word for word in words if holds_sweep(Path(word))]
+    matrices = [word for word in words if (Path(word) / SWEEP_FILE).is_file()]
     if matrices and len(words) > 1:
         text = f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*"
         raise ConfigError(text, code="cli.conflict")

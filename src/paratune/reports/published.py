@@ -16,7 +16,7 @@ from paratune.base.units import counted, format_number
 from paratune.config.metric_names import metric_label
 from paratune.errors import CheckpointError
 from paratune.records.finished import number_in, steps_taken
-from paratune.records.sweep import NOT_ALLOCATED, SYSTEM_MEASURES, Published, PublishedClaim, measure_units
+from paratune.records.sweep import MEASURE_UNITS, NOT_ALLOCATED, SYSTEM_MEASURES, Published, PublishedClaim
 from paratune.reports.amounts import Scale
 from paratune.reports.measures import MEASURES, OF_CONFIGURATIONS, Measure, score
 from paratune.reports.outcomes import SweepReport
@@ -73,7 +73,7 @@ def _figures_table(report: SweepReport, published: Published, plan: Planned) -> 
     for figure in published.figures:
         matching = _matching(report, figure.values)
         member, measure, source = matching[0] if len(matching) == 1 else None, _MEASURES.get(figure.measure), ""
-        size, amount, own, planned = measure_units(figure.measure)[figure.unit], None, None, None
+        size, amount, own, planned = MEASURE_UNITS[figure.measure][figure.unit], None, None, None
         if member is None:
             values = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
             notes[f"{len(matching)} configurations have the values {values}: the figure is n/a."] = None

@@ -17,7 +17,7 @@ from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
 from paratune.errors import ConfigError
 from paratune.records import MODEL_FOLDER
-from paratune.records.run_folder import FP32, Form, ScoredSplit, form_folder, is_measured
+from paratune.records.run_folder import COMPRESSED_FOLDER, FP32, Form, ScoredSplit, is_measured
 from paratune.records.sweep import NAME, Axis, CellRecord, SweepRecord
 from paratune.sweeps.axes import (
     ENV,
@@ -79,7 +79,7 @@ class Compress(Section):
             return False
         wanted: dict[str, Any] = {"rows": self.rows, "timed_rows": self.timed_rows, "batch_size": self.batch_size}
         wanted |= {} if self.split is None else {"split": self.split}
-        return not all(is_measured(form_folder(run, form), wanted) for form in (FP32, *self.forms))
+        return not all(is_measured(run / COMPRESSED_FOLDER / form, wanted) for form in (FP32, *self.forms))
 
 
 class MatrixOptions(Section):

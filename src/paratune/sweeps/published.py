@@ -12,6 +12,7 @@ from paratune.base.text import plain
 from paratune.config.section import Section, Text
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.sweep import (
+    MEASURE_UNITS,
     METRIC_NAMES,
     RATIO_CLAIMS,
     SYSTEM_MEASURES,
@@ -20,7 +21,6 @@ from paratune.records.sweep import (
     Published,
     PublishedClaim,
     PublishedFigure,
-    measure_units,
 )
 from paratune.sweeps.axes import MatrixAxis, MatrixFile, find_one_of_each
 
@@ -55,7 +55,7 @@ class Claim(Section):
     """Table, figure or page."""
 
 
-_MEASURES: dict[str, Any] = dict.fromkeys((*SYSTEM_MEASURES, *METRIC_NAMES), (float | str | None, None))
+_MEASURES: dict[str, Any] = dict.fromkeys(MEASURE_UNITS, (float | str | None, None))
 Figure = create_model("Figure", __base__=Section, values=(dict[str, Any], ...), where=(Text | None, None), **_MEASURES)
 """Published figures of one configuration, `values` of axes; each measure with its unit, such as `time: 26 min`."""
 
@@ -116,8 +116,8 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
         file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
     for key, given in measures.items():
         amount, unit = _amount(given)
-        if amount is None or unit not in measure_units(key):
-            forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
+        if amount is None or unit not in MEASURE_UNITS[key]:
+            forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in MEASURE_UNITS[key])
             file.refuse_value(given, forms, f"{at}.{key}", code="published.invalid")
         elif values is not None:
             yield PublishedFigure(values, key, amount, unit, figure.where or where)  # type: ignore[attr-defined]

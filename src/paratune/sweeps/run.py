@@ -45,7 +45,6 @@ from paratune.records.sweep import (
     SweepRecord,
     cell_run_folder,
     compared_settings,
-    holds_sweep,
     read_sweep,
     trained_with,
     write_sweep,
@@ -99,7 +98,7 @@ class SweepPlan:
 def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:
     """Compare valid cells with the content of their folder, and refuse a folder of something else; write nothing."""
     folder, is_dir, before = matrix.folder, matrix.folder.is_dir(), None
-    if holds_sweep(folder):
+    if (folder / SWEEP_FILE).is_file():
         before = read_sweep(folder)
     elif (folder.exists() and not is_dir) or (is_dir and any(path.name[0] != "." for path in folder.iterdir())):
         found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)" if is_dir else "a file"

@@ -21,7 +21,7 @@ from paratune.config.section import Positive, Section
 from paratune.config.validate import describe_value
 from paratune.errors import require
 from paratune.records.finished import read_typed
-from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
+from paratune.records.sweep import SWEEP_FILE, CellRecord, SearchRecord, SweepRecord, cell_run_folder, read_sweep
 from paratune.records.typed import Summary
 from paratune.sweeps.axes import SEEDS, MatrixAxis, MatrixFile, read_axes, short, show
 
@@ -101,7 +101,7 @@ def read_search(file: MatrixFile, search: Search, folder: Path) -> Trials:
     if search.method == "random":
         return trials
     drawn, num_random, earlier = list(trials.values()), min(_MAX_RANDOM, search.trials // 2), []
-    old = read_sweep(folder).search if holds_sweep(folder) else None
+    old = read_sweep(folder).search if (folder / SWEEP_FILE).is_file() else None
     if old is not None and (old.space, old.seed) == (search.record({}).space, search.seed):
         earlier = [dict(settings) for settings in old.trials.values()]
     # With other first settings, the space has other choices or options with the same text.

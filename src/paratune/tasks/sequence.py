@@ -27,13 +27,11 @@ from paratune.data.sequences import tokenize_choices, tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
-from paratune.metrics.classification import choice_scores, classification_scores, confusion, multi_label_scores
+from paratune.metrics.classification import choice_scores, classification_scores, confusion_record, multi_label_scores
 from paratune.metrics.regression import grade_scale, ordinal_scores, regression_scores, training_grades
 from paratune.records.predictions import (
     NumberScale,
-    ordinal_columns,
     predicted_ranks,
-    predicted_sets,
     prediction_columns,
     prediction_names,
     probabilities,
@@ -168,7 +166,7 @@ class ClassificationRecipe(SequenceRecipe):
         return classification_scores(outputs, _labels(split))
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        return {"confusion": confusion(_labels(split), self.predicted(outputs), len(self.names)).record()}
+        return {"confusion": confusion_record(_labels(split), self.predicted(outputs), len(self.names))}
 
     def predicted(self, outputs: Outputs) -> Outputs:
         return np.asarray(outputs.argmax(axis=1))
@@ -187,7 +185,7 @@ class MultiLabelRecipe(SequenceRecipe):
         return multi_label_scores(outputs, _labels(split), self._task.threshold)
 
     def predicted(self, outputs: Outputs) -> Outputs:
-        return predicted_sets(outputs, self._task.threshold).astype(np.int64)
+        return (probabilities(outputs.astype(np.float64)) >= self._task.threshold).astype(np.int64)
 
     def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
         texts = self.label_column(self.predicted(outputs))
@@ -212,13 +210,13 @@ class OrdinalRecipe(SequenceRecipe):
         return ordinal_scores(outputs, _labels(split))
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        return {"confusion": confusion(_labels(split), self.predicted(outputs), len(self.names)).record()}
+        return {"confusion": confusion_record(_labels(split), self.predicted(outputs), len(self.names))}
 
     def predicted(self, outputs: Outputs) -> Outputs:
         return predicted_ranks(outputs)
 
     def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
-        return ordinal_columns(outputs, self.names, by_name=by_name)
+        return prediction_columns(outputs, self.names, by_name=by_name, is_ordinal=True)
 
 
 class RegressionRecipe(SequenceRecipe):

@@ -207,14 +207,14 @@ def fit_baseline(
         session = session_facts(prepared, nodes=[hardware.describe_node(folder)], step=0)
         session["batch"] = {"global_batch_size": None}
         record = run_record(prepared, folder, session=session, model=_model_facts(options, None), plan={})
-        records.write_run(folder, record)
+        records.write_json(folder / records.RUN_FILE, record)
         about = TrackedRun(folder.name, folder, 0, {"baseline": options.kind, "estimator": options.estimator})
         with TrackerSession(prepared.config.trackers, about) as trackers:
             startup_s = time.perf_counter() - began - prepared.tokenize_s
             begin = time.perf_counter()
             fitted, facts = choose(prepared, options, stop)
             train_s = time.perf_counter() - begin
-            records.write_run(folder, {**record, "model": _model_facts(options, fitted)})
+            records.write_json(folder / records.RUN_FILE, {**record, "model": _model_facts(options, fitted)})
             begin = time.perf_counter()
             results = _results(prepared, fitted, folder)
             evaluate_s = time.perf_counter() - begin

@@ -30,7 +30,6 @@ from paratune.models.config import load_config
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import Place, place_from_environment
-from paratune.records.certificate import error_file, rank_file
 from paratune.strategies.protocol import Strategy
 from paratune.training.gradients import FLOORS, Differences, compare_gradients
 from paratune.training.prepare import (
@@ -81,11 +80,11 @@ def run_job(path: Path, stop: StopRequest) -> int:
         known = isinstance(error, ParatuneError)
         code = error.code if isinstance(error, ParatuneError) else "launch.rank_lost"
         values = {"kind": type(error).__name__, "code": code, "message": str(error), "known": known}
-        records.write_json(Path(job.folder) / error_file(place.rank), values)
+        records.write_json(Path(job.folder) / records.rank_file("error", place.rank), values)
         if isinstance(error, ParatuneError):
             return error.exit_code
         raise
-    records.write_json(Path(job.folder) / rank_file(place.rank), outcome)
+    records.write_json(Path(job.folder) / records.rank_file("outcome", place.rank), outcome)
     return EXIT_OK
 
 

@@ -80,7 +80,7 @@ def write_results(
             summary["prediction"] = prediction_record(prepared, run.model, guard.sizes)
         if kept_step is not None:
             with working("write the model card"):
-                write_card(folder, records.read_run(folder), summary)
+                write_card(folder, records.read_json(folder / records.RUN_FILE), summary)
         records.write_json(folder / records.SUMMARY_FILE, summary)
         for best in (folder / records.CHECKPOINTS_FOLDER).glob("best_*"):
             shutil.rmtree(best, ignore_errors=True)

@@ -121,7 +121,7 @@ def _peak(names: Sequence[str], precision: str) -> tuple[float | None, str | Non
 
 def _change(folder: Path) -> str | None:
     """Return which settings of the devices' peak differ between sessions of a run; None if none does."""
-    sessions = records.read_run(folder).get("sessions", [])
+    sessions = records.read_json(folder / records.RUN_FILE).get("sessions", [])
     session_values: Mapping[str, list[Any]] = {
         "world size": [session["world_size"] for session in sessions],
         "precision": [session["config"].get("precision") for session in sessions],

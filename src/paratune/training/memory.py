@@ -206,7 +206,7 @@ class MemoryGuard:
         if self.recorder is not None:
             self.recorder.add("out_of_memory", **happening)
         if self.holds_folder:
-            path = self.folder / records.out_of_memory_file(prepared.place.rank)
+            path = self.folder / records.rank_file("out_of_memory", prepared.place.rank)
             before = records.read_json(path)["happenings"] if path.exists() else []
             now = {"time": round(time.time(), 3), **happening, "setup": memory_setup(prepared), "message": text}
             records.write_json(path, {"schema_version": records.SCHEMA_VERSION, "happenings": [*before, now]})
@@ -250,7 +250,7 @@ class MemoryGuard:
 
     def _change_record(self, step: int, smaller: ResolvedBatch) -> None:
         """Add the change to the session in run.json."""
-        record = records.read_run(self.folder)
+        record = records.read_json(self.folder / records.RUN_FILE)
         change = {
             "step": step,
             "micro_batch_size": smaller.micro_batch_size,
@@ -260,7 +260,7 @@ class MemoryGuard:
         record["sessions"][-1]["batch"]["changes"].append(change)
         if len(record["sessions"]) == 1:  # the top level of run.json repeats the first session
             record["batch"]["changes"].append(change)
-        records.write_run(self.folder, record)
+        records.write_json(self.folder / records.RUN_FILE, record)
 
 
 @contextmanager
@@ -282,12 +282,12 @@ def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | 
     if not (folder / records.RUN_FILE).exists():
         return None
     sizes: list[tuple[int, str]] = []
-    for path in sorted(folder.glob(records.out_of_memory_file("*"))):
+    for path in sorted(folder.glob("out_of_memory.rank*.json")):
         for happening in records.read_json(path)["happenings"]:
             if happening["setup"] == wanted and happening["next_micro_batch_size"] is not None:
                 reason = f"memory ran out with {happening['micro_batch_size']} in this run"
                 sizes.append((happening["next_micro_batch_size"], reason))
-    for session in records.read_run(folder).get("sessions", []):
+    for session in records.read_json(folder / records.RUN_FILE).get("sessions", []):
         batch = session["batch"]
         if batch.get("setup") == wanted:
             size = (batch["changes"] or [batch])[-1]["micro_batch_size"]

@@ -207,12 +207,12 @@ def add_session(folder: Path, session: dict[str, Any]) -> None:
     Raises:
         CheckpointError: The file cannot be read or written.
     """
-    record = records.read_run(folder)
+    record = records.read_json(folder / records.RUN_FILE)
     record["sessions"] = [*record.get("sessions", []), session]
     # The user's own configuration names the same code in the same place: the run is the user's from now on.
     if _code_of(record) == _code_of(session):
         record = signed(record)
-    records.write_run(folder, record)
+    records.write_json(folder / records.RUN_FILE, record)
 
 
 def _code_of(record: Mapping[str, Any]) -> tuple[Any, list[NamedCode]]:
@@ -224,7 +224,7 @@ def num_requeued(folder: Path) -> int | None:
 
     A job that was stopped before the first step of a session wrote no record, but its next start counts it.
     """
-    jobs = [session.get("job") for session in records.read_run(folder).get("sessions", [])]
+    jobs = [session.get("job") for session in records.read_json(folder / records.RUN_FILE).get("sessions", [])]
     return _sum_of_maxima((job["id"], job["num_requeued"]) for job in jobs if job)
 
 
@@ -235,7 +235,7 @@ def num_restarts(folder: Path) -> int | None:
     """
     return _sum_of_maxima(
         ((torchrun["run_id"], (session.get("job") or {}).get("num_requeued", 0)), torchrun["num_restarts"])
-        for session in records.read_run(folder).get("sessions", [])
+        for session in records.read_json(folder / records.RUN_FILE).get("sessions", [])
         if (torchrun := session.get("torchrun"))
     )
 

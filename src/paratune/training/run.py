@@ -425,7 +425,9 @@ def _write_record(run: PlacedRun, step: int, *, is_new: bool) -> dict[str, Any] 
         "batches_per_epoch": batch.grad_accum_steps * run.steps_per_epoch,
         "num_batches": batch.grad_accum_steps * run.num_steps * run.strategy.layout.data_world_size,
     }
-    records.write_run(folder, run_record(prepared, folder, session=record, model=run.model_facts, plan=plan))
+    records.write_json(
+        folder / records.RUN_FILE, run_record(prepared, folder, session=record, model=run.model_facts, plan=plan)
+    )
     return record
 
 

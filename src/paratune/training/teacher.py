@@ -192,7 +192,7 @@ def _record(name: str, folder: Path, files: dict[str, str], inputs_sha256: str, 
     is_run = (folder.parent / records.RUN_FILE).is_file()
     return {
         "name": name,
-        "run_id": records.read_run(folder.parent).get("run_id") if is_run else None,
+        "run_id": records.read_json(folder.parent / records.RUN_FILE).get("run_id") if is_run else None,
         "weights_sha256": {file: sha for file, sha in files.items() if Path(file).suffix in (".safetensors", ".onnx")},
         "inputs_sha256": inputs_sha256,
         "time_s": time_s,

@@ -65,7 +65,7 @@ class SweepWatch:
         runs = tuple(self._run(cell, is_locked, now) for cell in record.cells)
         num_running = sum(run.is_running for run in runs)
         left = [
-            record.expected_s(cell) if run.left_s is None else run.left_s
+            record.expected_s[cell.name] if run.left_s is None else run.left_s
             for cell, run in zip(record.cells, runs, strict=True)
             if run.is_running or run.state == "waiting"
         ]

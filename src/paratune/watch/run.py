@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from paratune.errors import CheckpointError
 from paratune.records import MAX_RANKS, MOST_STEPS, RUN_FILE, events_file, is_finished
-from paratune.records.finished import RunRecord, last_session, read_typed
+from paratune.records.finished import RunRecord, in_session, read_typed
 from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.records.typed import RunFile, Summary
 
@@ -236,7 +236,7 @@ class RunWatch:
         is_done = is_finished(self.folder)
         try:
             if is_done or (self.folder / RUN_FILE).is_file():
-                run = last_session(self.folder)
+                run = in_session(self.folder, read_typed(self.folder, RunFile))
             if is_done:
                 summary = read_typed(self.folder, Summary)
         except (CheckpointError, OSError) as error:

@@ -109,17 +109,25 @@ def test_the_training_precision_is_certified_if_it_differs(
 
 
 @pytest.mark.parametrize(
-    ("status", "exact", "trained", "num_trained"),
+    ("status", "exact", "trained", "in_trained", "worse"),
     [
-        ("holds", "fp64", "bf16", 1),
-        ("differs", "fp64", "bf16", 1),
-        ("cannot run", None, "bf16", 0),
-        ("holds", "fp64", None, 0),
-        ("holds", "bf16", "bf16", 0),  # it can compute in nothing else
+        ("holds", "fp64", "bf16", "holds", "holds"),
+        ("holds", "fp64", "bf16", "cannot run", "cannot run"),
+        ("holds", "fp64", "bf16", "differs", "differs"),
+        ("differs", "fp64", "bf16", "holds", "differs"),
+        ("differs", "fp64", "bf16", "cannot run", "differs"),
+        ("cannot run", None, "bf16", None, "cannot run"),
+        ("holds", "fp64", None, None, "holds"),
+        ("holds", "bf16", "bf16", None, "holds"),  # it can compute in nothing else
     ],
 )
 def test_a_strategy_also_runs_in_the_training_precision(
-    status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
+    status: Any,
+    exact: str | None,
+    trained: str | None,
+    in_trained: str | None,
+    worse: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     calls: list[str] = []
     strategy = SimpleNamespace(name="ddp", world_size=2, config=SimpleNamespace(strategy=DDPOptions(kind="ddp")))
@@ -130,15 +138,30 @@ def test_a_strategy_also_runs_in_the_training_precision(
 
     def noted(self: Any, entry: Any, folder: str) -> dict[str, Any]:
         calls.append(folder)
-        return {"precision": "bf16", "reason": "it is too long", "gradient_difference": None, "status": "differs"}
+        reason = None if in_trained == "holds" else "it is too long"
+        return {"precision": "bf16", "reason": reason, "gradient_difference": None, "status": in_trained}
 
     monkeypatch.setattr(certify_trial, "_run", run)
     monkeypatch.setattr(certify_trial.certificate, "compare", lambda *_: {"precision": exact, "status": status})
     monkeypatch.setattr(certify_trial._Trial, "trained", noted)
     trial = certify_trial._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
     result = trial.finding(strategy, "part0")  # type: ignore[arg-type]
-    assert calls == ["part0-trained"] * num_trained
-    assert result.status == ("differs" if num_trained else status)
+    assert calls == ["part0-trained"] * (in_trained is not None)
+    assert result.status == worse
+    assert ("in bf16: " in (result.reason or "")) == (in_trained in ("differs", "cannot run"))
+
+
+def test_the_folder_of_the_certificate_must_not_be_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("imdb.yaml").write_text(
+        "task: {kind: classification, labels: [a, b]}\ndata: {train: train.csv, columns: {text: t, label: l}}\n"
+        "model: {name: m}\ntrain: {max_steps: 1, learning_rate: 0.1}\nbatch: {per_device: 1}\n"
+    )
+    folder = Path("runs/imdb.certificate")
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    with raises_code("output.foreign", "imdb"):
+        certify(Path("imdb.yaml"), strategies="ddp")
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -156,7 +179,7 @@ def test_a_precision_without_device_support_gives_a_note(
 
     about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}
     (tmp_path / "reference").mkdir()
-    (tmp_path / "reference" / "rank0000.json").write_text(json.dumps({"about": about}))
+    (tmp_path / "reference" / "outcome.rank0000.json").write_text(json.dumps({"about": about}))
     monkeypatch.setattr(certify_trial, "_run", run)
     config = Config.model_validate(
         {

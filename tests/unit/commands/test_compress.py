@@ -14,7 +14,7 @@ from whole_records import WHOLE_SUMMARY
 
 from paratune.commands import compress as command
 from paratune.records import write_json
-from paratune.records.run_folder import form_folder, locked_folder
+from paratune.records.run_folder import COMPRESSED_FOLDER, locked_folder
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
     def start(words: Sequence[str], **_: Any) -> Any:
         settings = json.loads(words[-2])
         measured.append(settings["form"])
-        folder = form_folder(Path(words[-3]), settings["form"])
+        folder = Path(words[-3]) / COMPRESSED_FOLDER / settings["form"]
         record = json.loads((run / "run.json").read_text())
         record["config"]["form"] = settings["form"]
         write_json(folder / "run.json", record | {"run_id": settings["form"], "measured": settings})
@@ -66,14 +66,14 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert (len(made), len(measured)) == (2, 3)
     command.compress(run.parent / "." / run.name / ".." / run.name, to=["bf16"])  # another name
     assert (len(made), len(measured)) == (2, 3)
-    (form_folder(run, "bf16") / "left.parquet").write_text("of the first measurement")
+    (run / COMPRESSED_FOLDER / "bf16" / "left.parquet").write_text("of the first measurement")
     command.compress(run, to=["bf16"], timed_rows=5)  # other settings: only measured again
     assert (made[2:], measured[3:]) == ([], ["fp32", "bf16"])
-    assert {path.name for path in form_folder(run, "bf16").iterdir()} == {"model", "run.json", "summary.json"}
+    assert {path.name for path in (run / COMPRESSED_FOLDER / "bf16").iterdir()} == {"model", "run.json", "summary.json"}
     (run / "model" / "model.safetensors").write_bytes(b"other weights")
     command.compress(run, to=["bf16"], timed_rows=5)
     assert (made[2:], measured[5:]) == (["bf16"], ["fp32", "bf16"])
-    (form_folder(run, "bf16") / "model" / "quantized.json").unlink()
+    (run / COMPRESSED_FOLDER / "bf16" / "model" / "quantized.json").unlink()
     command.compress(run, to=["bf16"], timed_rows=6)
     assert (made[3:], measured[7:]) == (["bf16"], ["fp32", "bf16"])
 

@@ -17,7 +17,7 @@ from paratune.compress.quantize import evenly, num_weight_bytes
 from paratune.records import write_json
 from paratune.records.finished import read_record
 from paratune.records.predictions import write_table
-from paratune.records.run_folder import form_folder, is_measured
+from paratune.records.run_folder import COMPRESSED_FOLDER, is_measured
 from paratune.reports.run import run_document
 
 TEXTS = ["good film", "bad", "the story was really good", "never again " * 20]
@@ -44,12 +44,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def measured(run: Path, form: str) -> Path:
     settings = MeasureSettings(form, {"model.safetensors": "a"}, "test", 4, 3, 2, torch.get_num_threads())
-    form_folder(run, form).mkdir(parents=True)
+    (run / COMPRESSED_FOLDER / form).mkdir(parents=True)
     if form != "fp32":
-        save_tiny(form_folder(run, form) / "model", "classification", seed=1)
+        save_tiny(run / COMPRESSED_FOLDER / form / "model", "classification", seed=1)
     measure(run, settings, run.parent / "rows.parquet")
-    assert is_measured(form_folder(run, form), {"rows": 4, "batch_size": 2})
-    return form_folder(run, form)
+    assert is_measured(run / COMPRESSED_FOLDER / form, {"rows": 4, "batch_size": 2})
+    return run / COMPRESSED_FOLDER / form
 
 
 def test_the_record_of_a_form(run: Path):

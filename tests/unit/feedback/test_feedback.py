@@ -28,7 +28,7 @@ from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import CONSTANT
 from paratune.records.own import TASK_FILE
-from paratune.records.predictions import NumberScale, ordinal_columns
+from paratune.records.predictions import NumberScale, prediction_columns
 from paratune.reports.document import MarkedText, Remarks
 
 BOTH = ("validation", "test")
@@ -146,7 +146,7 @@ def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_p
     folder = save_run(tmp_path / "run", "ordinal")
     trained = load_trained(str(folder), NamedColumns(), "cpu")
     outputs = np.asarray([[1.0, -2.0], [-1.0, 2.0]])
-    columns = ordinal_columns(outputs, trained.names)
+    columns = prediction_columns(outputs, trained.names, is_ordinal=True)
     shares = np.stack([columns[f"score_{at}"] for at in range(3)], axis=1)
     assert numbers(trained, outputs) == pytest.approx(shares @ np.arange(3))
     assert calibrate(trained, "run").text(1.2) == "middle"

@@ -18,10 +18,11 @@ from transformers import BertModel
 from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load_trained
+from paratune.models.locate import base_model
 from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE, read_json, write_json
-from paratune.records.own import TASK_FILE, admit_base, signed
+from paratune.records.own import TASK_FILE, signed
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")
@@ -171,12 +172,13 @@ def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: An
     assert "is damaged" in text
 
 
-def test_a_record_that_is_no_object_is_an_error_where_training_reads_it(folder: Path):
+def test_a_record_that_is_no_object_is_an_error_where_training_reads_it(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("paratune.models.locate.adapter_base", lambda folder: "base")
     write(folder, [1])
     with raises_code("run.damaged", TASK_FILE):
         load_tokenizer(ModelOptions(name=str(folder)))
     with raises_code("run.damaged", TASK_FILE):
-        admit_base(folder, "base")
+        base_model(ModelOptions(name=str(folder), trust_remote_code=True))
 
 
 def test_architecture_names_that_are_no_list_are_an_error(folder: Path):

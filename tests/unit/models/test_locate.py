@@ -12,12 +12,12 @@ from paratune.models.config import load_config
 from paratune.models.load import require_weights
 from paratune.models.locate import locate
 from paratune.models.tokenizer import load_tokenizer
-from paratune.records import write_run
+from paratune.records import RUN_FILE, write_json
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    write_run(tmp_path, {"kind": "full"})
+    write_json(tmp_path / RUN_FILE, {"kind": "full"})
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def test_a_run_gives_the_folder_of_its_model(run: Path):
     ],
 )
 def test_a_run_without_a_model_is_refused(run: Path, kind: str, code: str):
-    write_run(run, {"kind": kind})
+    write_json(run / RUN_FILE, {"kind": kind})
     with raises_code(code, run) as error:
         locate(str(run))
     assert ("--resume" in str(error.value)) == (kind == "full")

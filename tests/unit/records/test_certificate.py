@@ -6,9 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from raised import raises_code
 
-from paratune.records import certificate
+from paratune.records import rank_file
 from paratune.records.certificate import (
     TRAINED_TOLERANCES,
     Part,
@@ -18,8 +17,6 @@ from paratune.records.certificate import (
     largest_difference,
     read_part,
     trained_words,
-    verdict,
-    with_trained,
 )
 
 REFERENCE = Part(
@@ -56,7 +53,7 @@ def test_differences_within_rounding_hold():
         ({"rows": ((1, 2), (0, 3))}, "other samples"),
         ({"rows": ((0, 3), (1, 1))}, "it trains on other samples"),
         ({"weights": {"a": "11", "b": "23"}}, "weights (b)"),
-        ({"weights": {"a": "11", "b": "22", "c": "33", "d": "44"}}, "weights (c and 1 more)"),
+        ({"weights": {"a": "11", "b": "22", "c": "33", "d": "44"}}, "weights (c, and 1 more)"),
         # Twice the loss: |1 - 0.5| / 0.5.
         ({"losses": (1.0, 0.25)}, "losses differ by 1.0e+00, more than 1e-09"),
         ({"grad_norms": (1.0, 1.0)}, "gradient norms differ by 5.0e-01, more than 1e-09"),
@@ -64,7 +61,7 @@ def test_differences_within_rounding_hold():
             {"gradients": {**GRADIENTS, "largest": 0.5, "tensor": "a"}},
             "gradients of the first step differ by 5.0e-01 in a, more than 1e-09",
         ),
-        ({"gradients": {**GRADIENTS, "missing": ["a", "b"]}}, "gradients of a and 1 more"),
+        ({"gradients": {**GRADIENTS, "missing": ["a", "b"]}}, "gradients of a, and 1 more"),
         ({"gradients": {**GRADIENTS, "unexpected": ["z"]}}, "gradients of z"),
         # NaN is null in JSON.
         ({"losses": (0.5, None)}, "losses differ by inf"),
@@ -133,21 +130,14 @@ def test_fp16_and_tf32_have_an_eighth_of_the_tolerance_of_bf16():
     assert statuses == {"bf16": "holds", "fp16": "differs", "tf32": "differs", "fp32": "differs"}
 
 
-def test_the_worse_of_both_precisions_decides():
+def test_the_column_of_the_precision_that_trains():
     exact = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
     cannot = {"precision": "bf16", "status": "cannot run", "reason": "no", "gradient_difference": None}
-    holds = {**cannot, "status": "holds", "reason": None, "gradient_difference": 3e-3}
-    differs = {**cannot, "status": "differs", "reason": "it is too long"}
-    assert with_trained(exact, holds).status == "holds"
-    finding = with_trained(exact, differs)
-    assert (finding.status, finding.reason) == ("differs", "in bf16: it is too long")
-    assert with_trained(exact, cannot).status == "cannot run"
-    assert with_trained(replace(exact, status="differs", reason="a"), cannot).reason == "a; in bf16: no"
-    assert with_trained(replace(exact, status="differs"), holds).status == "differs"
-    assert cells(with_trained(exact, holds))[-1] == "3.0e-03"
-    assert cells(with_trained(exact, cannot))[-1] == cells(exact)[-1] == "-"
+    holds = replace(exact, trained={**cannot, "status": "holds", "reason": None, "gradient_difference": 3e-3})
+    assert cells(holds)[-1] == "3.0e-03"
+    assert cells(replace(exact, trained=cannot))[-1] == cells(exact)[-1] == "-"
     # As a file gives it back.
-    written = json.loads(json.dumps(asdict(with_trained(exact, holds))))
+    written = json.loads(json.dumps(asdict(holds)))
     assert cells(StrategyDifference(**written))[-1] == "3.0e-03"
     assert trained_words({}) == ""
 
@@ -181,23 +171,7 @@ def test_a_part_joins_the_results_of_its_ranks(tmp_path: Path):
             "weights": {"a": "11"} if rank == 0 else {},
             "gradients": GRADIENTS,
         }
-        (tmp_path / certificate.rank_file(rank)).write_text(json.dumps(values))
+        (tmp_path / rank_file("outcome", rank)).write_text(json.dumps(values))
     part = read_part(tmp_path, 4)
     assert part.rows == ((1, 4), (2, 9))
     assert part.weights == {"a": "11"}
-
-
-def test_a_single_different_strategy_decides_the_verdict():
-    assert verdict(["holds", "holds"]) == "holds"
-    assert verdict(["holds", "cannot run"]) == "incomplete"
-    assert verdict(["cannot run", "differs", "holds"]) == "differs"
-
-
-def test_the_folder_is_next_to_the_run_and_must_not_be_a_run(tmp_path: Path):
-    folder = certificate.folder_beside(tmp_path / "runs" / "imdb")
-    assert folder == tmp_path / "runs" / "imdb.certificate"
-    folder.mkdir(parents=True)
-    assert certificate.folder_beside(tmp_path / "runs" / "imdb") == folder
-    (folder / "run.json").write_text("{}")
-    with raises_code("output.foreign", "imdb"):
-        certificate.folder_beside(tmp_path / "runs" / "imdb")

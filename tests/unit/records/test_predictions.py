@@ -14,7 +14,6 @@ from raised import raises_code
 from paratune.records import predictions
 from paratune.records.predictions import (
     NumberScale,
-    ordinal_columns,
     prediction_columns,
     write_predictions,
     write_table,
@@ -74,7 +73,7 @@ def test_the_file_of_a_regression_has_numbers_and_no_id_where_there_is_none(tmp_
 def test_an_ordinal_class_is_the_number_of_thresholds_passed():
     # Probabilities of being above the first and the second class: 3/4 and 1/4; then 1/4 and 3/4, which contradict.
     logits = np.array([[np.log(3), -np.log(3)], [-np.log(3), np.log(3)]])
-    columns = ordinal_columns(logits, ["low", "middle", "high"])
+    columns = prediction_columns(logits, ["low", "middle", "high"], is_ordinal=True)
     assert columns["prediction"] == ["middle", "middle"]
     shares = np.stack([columns[f"score_{index}"] for index in range(3)], axis=1)
     # 1 - 3/4, 3/4 - 1/4, 1/4; and, with the later one reduced to 1/4: 1 - 1/4, 0, 1/4.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from paratune.metrics.classification import confusion_record
 from paratune.records.scores import (
     MAX_DENSE_CLASSES,
     Confusion,
@@ -17,7 +18,8 @@ COUNTS = {(0, 0): 3, (0, 1): 1, (1, 1): 2, (2, 0): 4}
 @pytest.mark.parametrize("num_classes", [3, MAX_DENSE_CLASSES, MAX_DENSE_CLASSES + 1, 20_000])
 def test_a_record_gives_the_matrix_back(num_classes):
     matrix = Confusion(num_classes, COUNTS)
-    value = matrix.record()
+    labels, given = zip(*(pair for pair, count in COUNTS.items() for _ in range(count)), strict=True)
+    value = confusion_record(labels, given, num_classes)
     assert isinstance(value, list) == (num_classes <= MAX_DENSE_CLASSES)
     assert read_confusion(value) == matrix
     assert matrix.row_sums == {0: 4, 1: 2, 2: 4}

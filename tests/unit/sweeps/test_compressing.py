@@ -8,7 +8,7 @@ import pytest
 from raised import raises_code
 
 from paratune.api.sweep import prepare
-from paratune.records.run_folder import form_folder
+from paratune.records.run_folder import COMPRESSED_FOLDER
 from paratune.records.sweep import CellRecord
 from paratune.sweeps.matrix import Compress, read_matrix
 
@@ -43,7 +43,7 @@ def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
     settings = {"rows": 1000, "timed_rows": 200, "batch_size": 8, "split": "test", "num_threads": 4}
     for form in ("fp32", "int8"):
         assert wanted.is_due(tmp_path, cell())
-        folder = form_folder(tmp_path, form)
+        folder = tmp_path / COMPRESSED_FOLDER / form
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({"measured": settings}))
         assert wanted.is_due(tmp_path, cell())  # without summary.json

@@ -52,7 +52,7 @@ def ran_out(size: int, smaller: int | None, setup: dict[str, Any] = HERE) -> dic
 def test_the_recorded_size_of_a_run_is_the_smallest(tmp_path: Path, sessions: Any, happenings: Any, expected: Any):
     records.write_json(tmp_path / records.RUN_FILE, {"sessions": sessions})
     for rank, events in happenings.items():
-        records.write_json(tmp_path / records.out_of_memory_file(rank), {"happenings": events})
+        records.write_json(tmp_path / records.rank_file("out_of_memory", rank), {"happenings": events})
     assert recorded_size(tmp_path, HERE) == expected
 
 

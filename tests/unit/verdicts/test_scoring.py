@@ -11,7 +11,7 @@ from paratune.metrics.embeddings import ranking_scores, retrieval_scores, simila
 from paratune.metrics.entities import COUNTS, TaggedSentences, entity_scores, sentence_counts
 from paratune.metrics.regression import ordinal_scores, regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
-from paratune.records.predictions import NumberScale, predicted_ranks, predicted_sets, softmax
+from paratune.records.predictions import NumberScale, predicted_ranks, softmax
 from paratune.tasks.masked_lm import masked_lm_scores
 from paratune.verdicts.scoring import CannotTell, PredictionRows, score_again
 
@@ -45,7 +45,7 @@ def multi_label():
     logits = RNG.normal(size=(NUM, 3)) + labels
     columns = {
         "label": joined_names(labels, NAMES, "|"),
-        "prediction": joined_names(predicted_sets(logits, 0.5), NAMES, "|"),
+        "prediction": joined_names(logits >= 0, NAMES, "|"),
     }
     record = {"run.task.labels": NAMES, "run.config.task.separator": "|"}
     return record, columns, lambda keep: multi_label_scores(logits[keep], labels[keep])

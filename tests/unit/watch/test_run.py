@@ -15,6 +15,7 @@ from rich.console import Console
 from watched import NOW, begin, event, finish, held, log, step, training
 
 from paratune.records import RUN_FILE, events_file
+from paratune.records.typed import RunFile
 from paratune.watch import run as watched_run
 from paratune.watch.board import Board
 from paratune.watch.run import RECENT_S, SILENT_S, RankLog, RunView, RunWatch, total_rate
@@ -205,14 +206,14 @@ def test_an_event_of_a_step_that_is_no_number_of_a_step_is_damaged(tmp_path: Pat
 
 def test_a_run_that_ends_while_it_is_read_is_finished_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = training(tmp_path / "r", 10)
-    read = watched_run.last_session
+    read = watched_run.in_session
 
-    def read_and_finish(place: Path) -> object:
-        found = read(place)
+    def read_and_finish(place: Path, run: RunFile) -> object:
+        found = read(place, run)
         finish(folder)
         return found
 
-    monkeypatch.setattr(watched_run, "last_session", read_and_finish)
+    monkeypatch.setattr(watched_run, "in_session", read_and_finish)
     first = look(folder)
     assert (first.state, first.step) != ("finished", None)
     last = look(folder)

@@ -9,7 +9,7 @@ from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord, gpus_of
-from paratune.records.scores import notes, score_text, shown_metrics, slice_score
+from paratune.records.scores import notes, shown_metrics, slice_score
 from paratune.reports.amounts import amount, scale_of
 from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, constant_score, cost, metric_name, named, score
 from paratune.reports.rows import target_measures
@@ -303,8 +303,8 @@ def _slice_cell(measure: Measure, metric: str, runs: Sequence[RunRecord], known:
 
     cell = amount_cell(amount(replace(measure, read=read), runs), scale_of(measure.unit, ()))
     if len(runs) == 1 and runs[0].name in known:
-        own = known[runs[0].name]
-        cell = replace(cell, text=score_text(own, metric), interval=slice_score(own, metric)[1])
+        _, interval, text = slice_score(known[runs[0].name], metric)
+        cell = replace(cell, text=text, interval=interval)
     return replace(cell, runs=cell.runs or tuple(run.name for run in runs))
 
 
