@@ -6,10 +6,10 @@ import numpy as np
 from tiny import SPECIAL, VOCABULARY
 
 from paratune.data.collators import MaskingCollator, WordCollator
-from paratune.data.documents import Vocabulary
+from paratune.data.encode import WORD, text_numbers
 from paratune.data.loader import Collator
-from paratune.data.sequences import WORD, text_numbers
 from paratune.data.token_store import TokenStore
+from paratune.data.tokenizers import Vocabulary
 
 
 def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> Collator:
@@ -59,7 +59,7 @@ def tiny_tags(num_samples: int, *, num_tags: int = 3, seed: int = 0) -> WordColl
 def tiny_pairs(num_samples: int, *, seed: int = 0) -> Collator:
     """Return pairs of texts, which are the rows of `tiny_collator`, with the numbers of the texts."""
     store = tiny_collator(2 * num_samples, seed=seed).store.grouped(np.full(num_samples, 2))
-    return Collator(store, text_numbers(store, 2), pad_token_id=0, row_size=2)
+    return Collator(store, text_numbers(store), pad_token_id=0, row_size=2)
 
 
 def tiny_choices(num_samples: int, *, seed: int = 0) -> Collator:

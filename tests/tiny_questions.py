@@ -9,9 +9,9 @@ from tiny import VOCABULARY
 from transformers import BertForQuestionAnswering
 
 from paratune.data.collators import window_batches
+from paratune.data.encode import BOUNDS, CHAR_END, CHAR_START
 from paratune.data.loader import ChangedBatches, Collator
-from paratune.data.sequences import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
-from paratune.data.token_store import TokenStore
+from paratune.data.token_store import EXAMPLE, TokenStore
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 THINGS = ["film", "book", "food", "place", "phone", "story"]

@@ -29,7 +29,7 @@ TRAIN = ("train", "c.yaml", "--set", SPLIT, "--set", OFTEN)
 
 LOOP, SAVE = "paratune.engine.loop:_step", "paratune.checkpoint:save"
 PREDICT = "paratune.strategies.single:SingleStrategy.predict"
-ENCODE = "paratune.data.tokens:encode"
+ENCODE = "paratune.data.encode:_call"
 
 MOMENTS: dict[str, tuple[SignalAt, int | None]] = {
     "SIGTERM in the first step": (SignalAt(SIGTERM, LOOP, 1), 1),

@@ -9,7 +9,7 @@ from paratune.console import Display
 
 if TYPE_CHECKING:
     from paratune.config.sections import Config
-    from paratune.data.tokens import TokenizeOptions
+    from paratune.data.encode import TokenizeOptions
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def tokenizing_of(config: "Config", *, cache_dir: str | Path | None = None) -> I
     Raises:
         ConfigError: The tokenizer cannot be loaded.
     """
-    from paratune.data.tokens import TokenizeOptions
+    from paratune.data.encode import TokenizeOptions
     from paratune.models.config import token_limit
     from paratune.models.tokenizer import load_tokenizer, takes_token_types
 

@@ -18,10 +18,10 @@ import torch
 
 from paratune.batch import Batch
 from paratune.data.columns import IntArray
-from paratune.data.documents import Tokens, Vocabulary
+from paratune.data.encode import ASKED, BOUNDS, NUM_MASKABLE, WORD, WORD_START
 from paratune.data.loader import ChangedBatches, CollateOptions, Collator
-from paratune.data.sequences import BOUNDS, WORD
 from paratune.data.token_store import TokenStore
+from paratune.data.tokenizers import Vocabulary
 
 IGNORED = -100
 """Label of a token that the model does not predict, and of one that is not the first of a word."""
@@ -51,7 +51,7 @@ class MaskingCollator:
     """Makes padded batches of the windows of a split with hidden tokens. See `loader.Collate`."""
 
     store: TokenStore
-    """Windows, from `documents.make_windows`."""
+    """Windows of documents."""
     vocabulary: Vocabulary
     pad_token_id: int
     probability: float = 0.15
@@ -67,7 +67,7 @@ class MaskingCollator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         """Return the number of hidden tokens of these windows, at least 1: without hidden tokens the loss is 0 / 1."""
         if not self.whole_words:
-            return float(max(1, num_hidden(self.store.row_values["num_maskable"][indices], self.probability).sum()))
+            return float(max(1, num_hidden(self.store.row_values[NUM_MASKABLE][indices], self.probability).sum()))
         if epoch is None:
             return float(max(1, self._num_evaluated[indices].sum()))
         # With whole words, the number depends on the draw of each window; this rank keeps its draws for `__call__`.
@@ -112,7 +112,7 @@ class MaskingCollator:
             keys = _raw_words(random, len(maskable))
             is_all = count >= len(maskable)
             return maskable if is_all else np.sort(maskable[np.argpartition(keys, count)[:count]]), random
-        word_numbers = np.cumsum(self.store.token_values["word_start"][begin:end], dtype=np.int64)[maskable]
+        word_numbers = np.cumsum(self.store.token_values[WORD_START][begin:end], dtype=np.int64)[maskable]
         return _whole_words(maskable, word_numbers, count, random), random
 
 
@@ -153,7 +153,7 @@ def greedy_fit(sizes: IntArray, room: int) -> list[int]:
     return chosen
 
 
-def replace_hidden(tokens: Tokens, vocabulary: Vocabulary, random: np.random.Philox) -> Tokens:
+def replace_hidden(tokens: IntArray, vocabulary: Vocabulary, random: np.random.Philox) -> IntArray:
     """Return the input tokens in place of hidden tokens: 80% mask tokens, 10% random ordinary tokens, 10% unchanged.
 
     Each token is drawn independently, as in BERT's code.
@@ -165,7 +165,7 @@ def replace_hidden(tokens: Tokens, vocabulary: Vocabulary, random: np.random.Phi
 
 
 def question_batches(store: TokenStore, pad_token_id: int) -> ChangedBatches:
-    """Return a collator of texts with masks to fill in, from the store of `documents.make_questions`.
+    """Return a collator of texts with masks to fill in, from their store.
 
     Its batches have no labels; `asked` is the position of the mask in its row.
     """
@@ -174,7 +174,7 @@ def question_batches(store: TokenStore, pad_token_id: int) -> ChangedBatches:
 
 def _add_asked(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
     asked_B = np.zeros(len(batch.index), dtype=np.int64)
-    asked_B[: batch.num_samples] = store.row_values["asked"][batch.index[: batch.num_samples].numpy()]
+    asked_B[: batch.num_samples] = store.row_values[ASKED][batch.index[: batch.num_samples].numpy()]
     return replace(batch, asked=torch.from_numpy(asked_B))
 
 
@@ -183,7 +183,7 @@ class WordCollator:
     """Makes padded batches of sentences, with a label at the first token of each word. See `loader.Collate`."""
 
     store: TokenStore
-    """From `sequences.tokenize_words`."""
+    """Tagged sentences."""
     tags: list[IntArray] | None
     """Tag ids of each sentence; None without labels."""
     pad_token_id: int

@@ -23,7 +23,7 @@ from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
-from paratune.data.sequences import EXAMPLE, answer_tokens, count_unreachable_answers
+from paratune.data.questions import answer_tokens, count_unreachable_answers
 from paratune.data.tokens import unknown_id
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -135,7 +135,7 @@ def _describe_questions(split: Split) -> dict[str, Any]:
     answers, contexts, store = split.samples.answers, split.samples.text_pairs, split.store
     assert answers is not None
     assert contexts is not None
-    num_windows = np.bincount(store.row_values[EXAMPLE], minlength=split.num_rows)
+    num_windows = np.bincount(store.examples, minlength=split.num_rows)
     num_with_answer = sum(map(bool, answers))
     return {
         "num_contexts": len(set(contexts)),
@@ -156,9 +156,7 @@ def _quantiles(values: npt.NDArray[Any]) -> dict[str, float]:
 def _examples(split: Split, task: Task, tokenizer: Any) -> Iterator[dict[str, Any]]:
     """Yield rows as the model sees them: the first ones, and the first one with unknown tokens in place of the last."""
     store, unknown = split.store, unknown_id(tokenizer)
-    of_sequence = next((store.row_values[key] for key in (EXAMPLE, "document") if key in store.row_values), None)
-    if of_sequence is None:
-        of_sequence = np.repeat(np.arange(split.num_samples), np.asarray(store.num_sequences))
+    of_sequence = store.examples
     _, first = np.unique(of_sequence, return_index=True)  # the first sequence of each row that begins one
     shown = first[:NUM_EXAMPLES].tolist()
     if store.num_unknown:

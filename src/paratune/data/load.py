@@ -27,13 +27,14 @@ from paratune.config.task_sections import (
 )
 from paratune.data.columns import HELD_OUT, VALUES_OF_SAMPLES, LabelArray, Samples, TableReader, select
 from paratune.data.duplicates import without_duplicates
+from paratune.data.encode import TokenizeOptions
 from paratune.data.labels import first_rows
 from paratune.data.questions import TooLong, select_questions
 from paratune.data.read import read_table
 from paratune.data.selection import select_choices, select_words
 from paratune.data.splits import split_rows
 from paratune.data.token_store import DROPPED_WINDOWS, TokenStore
-from paratune.data.tokens import WARNED_TRUNCATED_SHARE, WARNED_UNKNOWN_SHARE, TokenizeOptions, hash_texts
+from paratune.data.tokens import WARNED_TRUNCATED_SHARE, WARNED_UNKNOWN_SHARE, hash_texts
 from paratune.errors import DataError
 
 SPLITS = ("train", "validation", "test")

@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns
-from paratune.data.columns import AnswerSpan, Missing, Samples, TableReader, column_strings, usable_rows
+from paratune.data.columns import AnswerSpan, IntArray, Missing, Samples, TableReader, column_strings, usable_rows
+from paratune.data.encode import BOUNDS, CHAR_END, CHAR_START
 from paratune.data.labels import first_rows, whole_number
+from paratune.data.token_store import TokenStore
 from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
@@ -178,6 +180,38 @@ def _misplaced(samples: Samples) -> list[int]:
     assert samples.text_pairs is not None
     pairs = zip(samples.answers or (), samples.text_pairs, strict=True)
     return [index for index, (gold, context) in enumerate(pairs) if gold and not _is_placed(gold[0], context)]
+
+
+def answer_tokens(store: TokenStore, answers: Sequence[tuple[AnswerSpan, ...]]) -> IntArray:
+    """Return the first and the last token of the first gold answer of each window, (N, 2), int64.
+
+    Where a question has no answer, or the window does not contain the whole answer, both are the token for "no answer".
+    `store` has the windows of the questions; `answers` are the gold answers of each question.
+    """
+    null, begin, end = (np.asarray(column, dtype=np.int64) for column in store.row_values[BOUNDS].T)
+    positions = np.stack([null, null], axis=1)
+    examples, offsets = store.examples.tolist(), store.offsets
+    for window, example in enumerate(examples):
+        if not answers[example]:
+            continue
+        given = answers[example][0]
+        answer = AnswerSpan(given.text.strip(), given.start + len(given.text) - len(given.text.lstrip()))
+        encoding = slice(offsets[window] + begin[window], offsets[window] + end[window])
+        starts, ends = store.token_values[CHAR_START][encoding], store.token_values[CHAR_END][encoding]
+        if starts[0] <= answer.start and answer.end <= ends[-1]:
+            first = int(np.searchsorted(ends, answer.start, side="right"))
+            last = int(np.searchsorted(starts, answer.end, side="left")) - 1
+            if first <= last:
+                positions[window] = begin[window] + first, begin[window] + last
+    return positions
+
+
+def count_unreachable_answers(store: TokenStore, positions: IntArray, answers: Sequence[tuple[AnswerSpan, ...]]) -> int:
+    """Return how many questions have an answer that no window contains whole: training counts them as unanswerable."""
+    is_reached = np.zeros(len(answers), dtype=np.bool_)
+    in_window = positions[:, 0] != store.row_values[BOUNDS][:, 0]
+    is_reached[store.examples[in_window]] = True
+    return sum(bool(gold) and not reached for gold, reached in zip(answers, is_reached.tolist(), strict=True))
 
 
 def _answer_problem(

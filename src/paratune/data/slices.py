@@ -15,7 +15,6 @@ from paratune.config.sections import AS_FOUND, FileReading
 from paratune.data.columns import Samples, with_paths
 from paratune.data.load import Split
 from paratune.data.read import read_table
-from paratune.data.sequences import EXAMPLE
 from paratune.errors import DataError, did_you_mean
 from paratune.records.scores import BUILT_IN, LABEL, LENGTH, MAX_SLICES
 
@@ -35,11 +34,8 @@ def slice_values(split: Split, names: Sequence[str], reading: FileReading = AS_F
 
 def num_tokens(split: Split) -> Values:
     """Return the tokens of each row before truncation, (N,) int64; the sum over the sequences of a row."""
-    lengths = split.store.full_sample_lengths
-    if split.store.sample_offsets is not None or EXAMPLE not in split.store.row_values:
-        return lengths
-    windows = np.asarray(split.store.row_values[EXAMPLE], dtype=np.int64)
-    return np.bincount(windows, weights=lengths, minlength=split.num_rows).astype(np.int64)
+    store = split.store
+    return np.bincount(store.examples, weights=store.full_lengths, minlength=split.num_rows).astype(np.int64)
 
 
 def column_values(

@@ -34,7 +34,10 @@ from paratune.base.units import format_bytes
 from paratune.errors import CheckpointError, DataError
 from paratune.records import file_sha256, read_json, write_json
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+EXAMPLE = "example"
+"""(Q,), int32: index in the samples of a split of the row that a sequence belongs to, or begins in; absent where the
+sequences of a sample are one row."""
 DROPPED_WINDOWS = "dropped_windows"
 """(Q,), int32, windows of long texts only: windows of the text after this one that were left out."""
 _NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -102,6 +105,13 @@ class TokenStore:
         return np.diff(self.sample_offsets)
 
     @property
+    def examples(self) -> npt.NDArray[np.int64]:
+        """(Q,): index of the row of each sequence; see `EXAMPLE`."""
+        if EXAMPLE in self.row_values:
+            return np.asarray(self.row_values[EXAMPLE], dtype=np.int64)
+        return np.repeat(np.arange(len(self)), self.num_sequences)
+
+    @property
     def sequence_lengths(self) -> npt.NDArray[np.int64]:
         """(Q,): tokens of each sequence after truncation."""
         return np.diff(self.offsets)
@@ -164,6 +174,41 @@ class TokenStore:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({key: _map_values(_open_place, value) for key, value in state.items()})
+
+
+def joined_store(parts: Sequence[tuple[TokenStore, npt.NDArray[np.int64]]]) -> TokenStore:
+    """Return samples of several stores as one store in memory, without the number of unknown tokens.
+
+    `parts`, at least one, are stores of the same tokenizer and settings, and the indices of their samples, (n,) each.
+    """
+    first = parts[0][0]
+    counts = np.concatenate([store.num_sequences_at(indices) for store, indices in parts])
+    places = [(store, store.sequences_at(indices)) for store, indices in parts]
+
+    def of_tokens(arrays: Sequence[TokenArray | None]) -> TokenArray:
+        slices = (
+            array[store.offsets[index] : store.offsets[index + 1]]
+            for array, (store, indices) in zip(arrays, places, strict=True)
+            for index in indices
+            if array is not None
+        )
+        return np.concatenate(list(slices))
+
+    def of_sequences(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.concatenate([array[indices] for array, (_, indices) in zip(arrays, places, strict=True)])
+
+    stores = [store for store, _ in parts]
+    joined = TokenStore(
+        of_tokens([store.tokens for store in stores]),
+        None if first.type_ids is None else of_tokens([store.type_ids for store in stores]),
+        offsets_of(of_sequences([store.sequence_lengths for store in stores])),
+        of_sequences([store.full_lengths for store in stores]),
+        first.max_length,
+        fingerprint="",
+        token_values={name: of_tokens([store.token_values[name] for store in stores]) for name in first.token_values},
+        row_values={name: of_sequences([store.row_values[name] for store in stores]) for name in first.row_values},
+    )
+    return joined if first.sample_offsets is None else joined.grouped(counts)
 
 
 def _map_values(function: Callable[[Any], Any], value: Any) -> Any:

@@ -15,8 +15,12 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from paratune.errors import ConfigError
 
@@ -90,6 +94,81 @@ def require_fast(tokenizer: Any, task: str, *, returns: str = "the characters of
         problem = f"{type(tokenizer).__name__} is a slow tokenizer, which does not return {returns}"
         message = f"model: {problem}; {task} a fast tokenizer (tokenizer.json): save it again with AutoTokenizer"
         raise ConfigError(message, code="tokenizer.unsupported", key="model")
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The token ids of a tokenizer by their role in masking."""
+
+    mask_id: int
+    is_special: npt.NDArray[np.bool_]
+    """(vocabulary size,): whether a token is special ([CLS], [UNK], [MASK], ...); these are never hidden."""
+    ordinary: npt.NDArray[np.int64]
+    """All other tokens, ascending."""
+
+
+def mask_vocabulary(tokenizer: Any) -> Vocabulary:
+    """Return the vocabulary of a tokenizer that has a mask token."""
+    ids = np.unique(np.fromiter(tokenizer.get_vocab().values(), dtype=np.int64))
+    special = np.asarray(tokenizer.all_special_ids, dtype=np.int64)
+    is_special = np.zeros(int(max(ids.max(), special.max())) + 1, dtype=bool)
+    is_special[special] = True
+    return Vocabulary(int(tokenizer.mask_token_id), is_special, ids[~is_special[ids]])
+
+
+def check_mask_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
+    """Check that a tokenizer has a mask token and, for `whole_words`, returns where words begin.
+
+    Raises:
+        ConfigError: It has no mask token, is a slow tokenizer, or treats a whole text as one word.
+    """
+    kind, name = type(tokenizer).__name__, tokenizer.name_or_path
+    has_mask = tokenizer.mask_token_id is not None
+    if has_mask and tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "WordPiece":
+        # Else transformers added the mask token to the vocabulary; no model was trained with it. Other kinds of
+        # vocabularies may keep their own mask token among the added tokens (XLM-R).
+        has_mask = tokenizer.mask_token in tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    if not has_mask:
+        message = (
+            f"task.kind: mlm needs a mask token, and the vocabulary of {name} ({kind}) has none; use a model that has "
+            "one (BERT, RoBERTa, DeBERTa, ModernBERT, ...), or set model.tokenizer"
+        )
+        raise ConfigError(message, code="tokenizer.token_missing", key="task.kind", tokenizer=name)
+    if whole_words and not tokenizer.is_fast:
+        message = (
+            f"task.whole_words: true needs a fast tokenizer, which returns where words begin; {kind} of {name} is "
+            "slow; set model.tokenizer to a folder with a tokenizer.json, or task.whole_words: false"
+        )
+        raise ConfigError(message, code="tokenizer.unsupported", key="task.whole_words", tokenizer=name)
+    if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
+        message = (
+            "task.whole_words: true needs a tokenizer that first splits a text into words; for "
+            f"{kind} of {name} 'a b' is one word; set task.whole_words: false"
+        )
+        raise ConfigError(message, code="tokenizer.unsupported", key="task.whole_words", tokenizer=name)
+
+
+def special_frame(tokenizer: Any) -> tuple[list[int], list[int], list[int]]:
+    """Return the special tokens before and after a text, found by tokenizing one, and those between two documents.
+
+    Between two documents is the separator token, or the end token where there is none.
+
+    Raises:
+        ConfigError: The tokens of the text alone are not between special tokens in the tokens of the whole text.
+    """
+    whole = tokenizer("a", verbose=False)["input_ids"]
+    inner = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
+    starts = range(len(whole) - len(inner) + 1)
+    begin = next((at for at in starts if inner and whole[at : at + len(inner)] == inner), None)
+    if begin is None or not {*whole[:begin], *whole[begin + len(inner) :]} <= {*tokenizer.all_special_ids}:
+        message = (
+            f"task.kind: mlm puts the special tokens of the tokenizer around windows, but {type(tokenizer).__name__} "
+            f"of {tokenizer.name_or_path} gives {inner} for 'a' without special tokens and {whole} with them, which is "
+            "not the same tokens between special ones; set model.tokenizer to another tokenizer"
+        )
+        raise ConfigError(message, code="tokenizer.unsupported", key="task.kind", tokenizer=tokenizer.name_or_path)
+    between = next((token for token in (tokenizer.sep_token_id, tokenizer.eos_token_id) if token is not None), None)
+    return whole[:begin], whole[begin + len(inner) :], [] if between is None else [between]
 
 
 def tokenizes_words(tokenizer: Any) -> bool:

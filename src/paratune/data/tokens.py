@@ -11,18 +11,18 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import filelock
 import numpy as np
 
 from paratune.base.token_ids import num_token_ids
-from paratune.data.columns import Samples
-from paratune.data.labels import first_rows
+from paratune.config.task_sections import Task
+from paratune.data.columns import IntArray, Samples
+from paratune.data.encode import Stop, Texts, TokenizeOptions, TokenLayout, layout_of
 from paratune.data.token_store import (
     FORMAT_VERSION,
     StoreWriter,
@@ -31,19 +31,8 @@ from paratune.data.token_store import (
     open_store,
     remove_folder,
 )
-from paratune.data.tokenizers import (
-    PAIRED_TEXT,
-    cut_long_texts,
-    pair_separator,
-    preserve_state,
-    tokenizer_fingerprint,
-)
+from paratune.data.tokenizers import preserve_state, tokenizer_fingerprint
 from paratune.errors import ConfigError, DataError, Stopped, coded
-
-Truncation = Literal["longest_first", "only_first", "only_second", "head_tail"]
-Progress = Callable[[int, int], None]
-"""Called with the number of tokenized samples and of all samples, after each chunk."""
-Stop = Callable[[], bool]
 
 CHUNK_SIZE = 1000
 """Most samples of a chunk; `TokenizeOptions.stop` is called between chunks."""
@@ -66,47 +55,22 @@ def cache_folder(cache_dir: str | Path | None) -> Path:
     return Path(cache_dir or os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune").expanduser()
 
 
-@dataclass(frozen=True)
-class TokenizeOptions:
-    """Options of `tokenize`: tokenizer, limits, cache and callbacks."""
+def tokenize(
+    samples: Samples,
+    options: TokenizeOptions,
+    task: Task | None = None,
+    *,
+    source: str = "data",
+    fills_in: bool = False,
+) -> TokenStore:
+    """Return the tokens of all samples, at least one, from the cache or newly tokenized.
 
-    tokenizer: Any
-    """A `transformers` tokenizer, fast or slow; its state is not changed."""
-    max_length: int
-    """Most tokens of a sample, special ones included."""
-    truncation: Truncation = "longest_first"
-    """Which text of a pair is truncated."""
-    need_token_type_ids: bool = False
-    """Whether the model takes token type ids."""
-    cache_dir: str | Path | None = None
-    """As `data.cache_dir`."""
-    is_cached: bool = True
-    """Whether tokens are read from the cache and written to it; if not, they are in memory and on no disk."""
-    head_tokens: int | None = None
-    """As `data.head_tokens`."""
-    progress: Progress | None = None
-    """Called after each chunk; not called when the tokens are in the cache."""
-    stop: Stop = lambda: False
-    """Called between chunks and while another process has the lock; true raises `Stopped`."""
-    waits: Callable[[], None] = lambda: None
-    """Called while another process has the lock."""
-
-
-@dataclass
-class Encoded:
-    """Sequences of tokens to write, with values of their tokens and of them."""
-
-    ids: list[list[int]] = field(default_factory=list)
-    type_ids: list[list[int]] = field(default_factory=list)
-    """Not used where the model takes none."""
-    full_lengths: list[int] = field(default_factory=list)
-    """Tokens of each sequence before truncation."""
-    token_values: dict[str, list[list[int]]] = field(default_factory=dict)
-    row_values: dict[str, list[Any]] = field(default_factory=dict)
-
-
-def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
-    """Return the tokens of all samples, at least one, from the cache or newly tokenized; `source` is for messages.
+    Args:
+        samples: Rows of a split.
+        options: Tokenizer, limits and cache.
+        task: What is encoded, and how long texts are cut; None for texts or pairs that are truncated.
+        source: Name of the file in messages.
+        fills_in: Whether the texts have masks to fill in, for a masked language model.
 
     Raises:
         ConfigError: `options.max_length` leaves no room for text, or the tokenizer or `options.truncation` does not
@@ -114,55 +78,45 @@ def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data"
         DataError: A text has no tokens, or the cache cannot be written.
         Stopped: `options.stop` returned true; the cache has no incomplete entry.
     """
-    _require_room(samples, options)
-
-    def encode_part(part: slice) -> Encoded:
-        ids, type_ids, full_lengths = encode(samples, part, options, source)
-        return Encoded(ids, type_ids or [], full_lengths)
-
-    return tokenize_with(encode_part, samples, options, source=source)
-
-
-def tokenize_with(
-    encode_part: Callable[[slice], Encoded],
-    samples: Samples,
-    options: TokenizeOptions,
-    *,
-    source: str,
-    token_values: Mapping[str, str] | None = None,
-    row_values: Mapping[str, str] | None = None,
-    **settings_of_task: Any,
-) -> TokenStore:
-    """Return the sequences that a function makes of each chunk of samples, from the cache or newly tokenized.
-
-    `encode_part` is called with consecutive slices of all samples, in order. `token_values` and `row_values` are the
-    dtypes of those of `Encoded`; `settings_of_task` are what the sequences also depend on, for the fingerprint. Errors
-    as in `tokenize`.
-    """
+    if len(samples) == 0:
+        raise DataError("there are no samples to tokenize", code="data.empty")
+    layout = layout_of(task, fills_in=fills_in)
+    flat, counts = layout.texts(samples)
+    texts = Texts(flat, options, task, source)
+    num_special = options.tokenizer.num_special_tokens_to_add(pair=flat.text_pairs is not None)
+    if options.max_length <= num_special:
+        message = (
+            f"data.max_length: {options.max_length} leaves no tokens for text next to {num_special} special tokens; "
+            f"at least {num_special + 1} is needed"
+        )
+        raise ConfigError(message, code="data.max_length_unfit", key="data.max_length", value=options.max_length)
+    row_of_text = np.repeat(np.arange(len(samples)), 1 if counts is None else counts)
 
     def write(writer: StoreWriter) -> None:
-        rows: dict[str, list[Any]] = {name: [] for name in row_values or {}}
-        for part in chunks(samples, options, source):
-            encoded = encode_part(part)
-            type_ids = encoded.type_ids if options.need_token_type_ids else None
-            writer.add(encoded.ids, type_ids, encoded.full_lengths, encoded.token_values)
-            for name, values in rows.items():
-                values += encoded.row_values[name]
-        arrays = {name: np.asarray(rows[name], dtype=kind) for name, kind in (row_values or {}).items()}
+        values: dict[str, list[Any]] = {name: [] for name in layout.row_values}
+        for sequences in layout.encode(texts, chunks(texts, row_of_text)):
+            type_ids = sequences.type_ids if options.need_token_type_ids else None
+            writer.add(sequences.ids, type_ids, sequences.full_lengths, sequences.token_values)
+            for name in values:
+                values[name] += sequences.row_values[name]
+        arrays = {name: np.asarray(values[name], dtype=kind) for name, kind in layout.row_values.items()}
         writer.finish(options.max_length, arrays)
 
-    store = cached_store(token_fingerprint(samples, options, **settings_of_task), options, write, token_values)
+    store = cached_store(token_fingerprint(texts, layout), options, write, layout.token_values)
     _require_known(store, options.tokenizer, source)
-    return store
+    if layout.groups_rows:
+        counts = np.bincount(store.examples, minlength=len(samples))
+    return store if counts is None else store.grouped(counts)
 
 
-def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[slice]:
-    """Yield the slices of samples to tokenize in one call; between them, call `progress` and `stop`."""
-    start = 0
+def chunks(texts: Texts, row_of_text: IntArray) -> Iterator[slice]:
+    """Yield the slices of texts to tokenize in one call; between them, call `progress` and `stop`."""
+    samples, options, num_rows, start = texts.samples, texts.options, int(row_of_text[-1]) + 1, 0
     while start < len(samples):
         if options.stop():
-            message = f"stopped while tokenizing {source}, at sample {start} of {len(samples)}"
-            raise Stopped(message, code="stopped.signal", source=source, start=start)
+            row = int(row_of_text[start])
+            message = f"stopped while tokenizing {texts.source}, at sample {row} of {num_rows}"
+            raise Stopped(message, code="stopped.signal", source=texts.source, start=row)
         end, num_characters = start, 0
         while end < min(start + CHUNK_SIZE, len(samples)) and num_characters < CHUNK_CHARACTERS:
             num_characters += len(samples.texts[end])
@@ -170,7 +124,7 @@ def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[
             end += 1
         yield slice(start, end)
         if options.progress is not None:
-            options.progress(end, len(samples))
+            options.progress(int(row_of_text[end - 1]) + 1, num_rows)
         start = end
 
 
@@ -271,44 +225,17 @@ def locked(path: Path, stop: Stop, waits: Callable[[], None]) -> Iterator[None]:
         lock.release()
 
 
-def _require_room(samples: Samples, options: TokenizeOptions) -> None:
-    if len(samples) == 0:
-        raise DataError("there are no samples to tokenize", code="data.empty")
-    is_pair = samples.text_pairs is not None
-    if options.truncation == "only_second" and not is_pair:
-        message = "data.truncation: only_second needs a second text (data.columns.text_pair)"
-        raise ConfigError(message, code="config.no_effect", key="data.truncation")
-    num_special = options.tokenizer.num_special_tokens_to_add(pair=is_pair)
-    require_text_length(options, num_special)
-    if options.truncation == "head_tail" and (options.head_tokens or 0) > options.max_length - num_special:
-        message = (
-            f"data.head_tokens: {options.head_tokens} is more than the {options.max_length - num_special} tokens of a "
-            f"text that fit into data.max_length: {options.max_length}"
-        )
-        raise ConfigError(message, code="data.max_length_unfit", key="data.head_tokens", value=options.head_tokens)
-
-
-def require_text_length(options: TokenizeOptions, num_special: int) -> None:
-    """Raise a ConfigError where `max_length` leaves no token for text next to the special tokens."""
-    if options.max_length <= num_special:
-        message = (
-            f"data.max_length: {options.max_length} leaves no tokens for text next to {num_special} special tokens; "
-            f"at least {num_special + 1} is needed"
-        )
-        raise ConfigError(message, code="data.max_length_unfit", key="data.max_length", value=options.max_length)
-
-
-def token_fingerprint(samples: Samples, options: TokenizeOptions, **settings_of_task: Any) -> str:
+def token_fingerprint(texts: Texts, layout: TokenLayout) -> str:
     """Return the SHA-256, in hexadecimal, over all that the tokens depend on: texts, tokenizer, settings, versions.
 
     It is empty where tokens are not cached, and nobody needs it.
     """
+    options = texts.options
     if not options.is_cached:
         return ""
     import tokenizers  # here, because loader workers import this module and need neither package
     import transformers
 
-    separator = "" if samples.text_pairs is None else pair_separator(options.tokenizer)
     settings = {
         "format": FORMAT_VERSION,
         "max_length": options.max_length,
@@ -316,13 +243,13 @@ def token_fingerprint(samples: Samples, options: TokenizeOptions, **settings_of_
         **({"head_tokens": options.head_tokens} if options.truncation == "head_tail" else {}),
         "type_ids": options.need_token_type_ids,
         "tokenizer": tokenizer_fingerprint(options.tokenizer),
-        **({"pair_mark": separator} if separator else {}),
+        "pair_mark": texts.mark(),
         "versions": [tokenizers.__version__, transformers.__version__],
-        **settings_of_task,
+        **layout.settings(texts),
     }
     sha = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    hash_texts(sha, samples.texts)
-    hash_texts(sha, samples.text_pairs)
+    hash_texts(sha, texts.samples.texts)
+    hash_texts(sha, texts.samples.text_pairs)
     return sha.hexdigest()
 
 
@@ -336,83 +263,3 @@ def hash_texts(sha: Any, texts: list[str] | None) -> None:
     sha.update(np.cumsum([0, *map(len, encoded)], dtype="<i8").tobytes())
     for text in encoded:
         sha.update(text)
-
-
-def encode(
-    samples: Samples, part: slice, options: TokenizeOptions, source: str
-) -> tuple[list[list[int]], list[list[int]] | None, list[int]]:
-    """Return ids, type ids (None where the model takes none) and untruncated lengths of a chunk.
-
-    Only samples that are too long are tokenized again. The length of a very long text is a lower limit.
-    """
-    texts = samples.texts[part]
-    pairs = None if samples.text_pairs is None else samples.text_pairs[part]
-    if pairs is not None and (separator := pair_separator(options.tokenizer)):
-        pairs = [separator + pair for pair in pairs]
-    spans = _head_tail_spans(options) if options.truncation == "head_tail" else (options.max_length, 0)
-    texts, pairs = cut_long_texts(texts, pairs, options.tokenizer, *spans)
-    rows, max_length, truncation = samples.rows[part], options.max_length, options.truncation
-
-    def call(indices: list[int], **kwargs: Any) -> Any:
-        return options.tokenizer(
-            [texts[index] for index in indices],
-            None if pairs is None else [pairs[index] for index in indices],
-            return_attention_mask=False,
-            return_token_type_ids=options.need_token_type_ids,
-            verbose=False,  # no warning about too long samples: they are truncated below
-            **kwargs,
-        )
-
-    whole = call(list(range(len(texts))), truncation=False)
-    ids, types = whole["input_ids"], whole["token_type_ids"] if options.need_token_type_ids else None
-    full_lengths = [len(row) for row in ids]
-    require_tokens(full_lengths, rows, source)
-    long = [index for index, length in enumerate(full_lengths) if length > max_length]
-    if long and truncation == "head_tail":
-        for index in long:
-            for values in (ids, *([] if types is None else [types])):
-                row = values[index]
-                values[index] = row[: spans[0]] + row[len(row) - spans[1] :]
-    elif long:
-        if pairs is not None:
-            texts, pairs = cut_long_texts(texts, pairs, options.tokenizer, *spans, most_characters=PAIRED_TEXT)
-        reason, uncut = "they are still too long", long
-        try:
-            cut = call(long, truncation=truncation, max_length=max_length)
-            # Slow tokenizers log an error and return the whole sample.
-            uncut = [index for index, row in zip(long, cut["input_ids"], strict=True) if len(row) > max_length]
-        except Exception as error:  # the Rust library raises plain exceptions
-            reason = str(error)
-        if uncut:
-            raise DataError(
-                f"{source}: samples cannot be truncated to data.max_length: {max_length} with data.truncation: "
-                f"{truncation} ({reason}); {first_rows(rows[uncut].tolist())}; use longest_first, or a larger "
-                "max_length",
-                code="data.max_length_unfit",
-            )
-        for place, index in enumerate(long):
-            ids[index] = cut["input_ids"][place]
-            if types is not None:
-                types[index] = cut["token_type_ids"][place]
-    return ids, types, full_lengths
-
-
-def _head_tail_spans(options: TokenizeOptions) -> tuple[int, int]:
-    """Return how many ids at the start and at the end of a long text `head_tail` keeps, special tokens included.
-
-    Source: Sun et al., How to Fine-Tune BERT for Text Classification?, CCL 2019, section 5.3.1, whose 128 of 510
-        tokens are a quarter.
-    """
-    flags = options.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-    num_before, num_after = flags.index(0), flags[::-1].index(0)
-    room = options.max_length - num_before - num_after
-    num_head = room // 4 if options.head_tokens is None else options.head_tokens
-    return num_before + num_head, room - num_head + num_after
-
-
-def require_tokens(lengths: Sequence[int], rows: Any, source: str, *, what: str = "") -> None:
-    """Raise a `DataError` that names the rows, (N,), whose texts (`what`) have no tokens."""
-    if len(empty := np.flatnonzero(np.asarray(lengths) == 0)):
-        texts = f"{what}{first_rows(rows[empty].tolist())}"
-        message = f"{source}: the tokenizer returns no tokens for {texts}; correct or remove such rows"
-        raise DataError(message, code="data.no_tokens", source=source)

@@ -33,10 +33,10 @@ from paratune.config.task_sections import (
     class_names,
 )
 from paratune.data.columns import Missing, with_paths
+from paratune.data.encode import TokenizeOptions
 from paratune.data.json_tables import SQUAD
 from paratune.data.load import Split
 from paratune.data.loader import PackedCollator, eval_batches
-from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, DataError, coded, did_you_mean, option_error
 from paratune.models.attention import cuda

@@ -15,7 +15,7 @@ from paratune.base.unique_keys import unique_keys
 from paratune.config.sections import Columns, named_columns
 from paratune.data.labels import first_rows
 from paratune.data.load import Split, joined_samples
-from paratune.data.sequences import EXAMPLE, joined_store
+from paratune.data.token_store import EXAMPLE, joined_store
 from paratune.errors import DataError, ParatuneError
 from paratune.feedback.feedback import KINDS, ScoreCalibration, calibrate, numbers
 from paratune.infer.trained import TrainedModel
@@ -157,9 +157,8 @@ class Predictor:
         if without:
             message = f"rows without a text that the model can read: {first_rows(without)}"
             raise DataError(message, code="serve.value", rows=without)
-        owners = np.arange(len(rows))
-        if split.store.sample_offsets is None:  # windows of a question are samples
-            owners = split.store.row_values.get(EXAMPLE, owners)
+        # Windows of a question are samples; those of a long text are one.
+        owners = split.store.examples if split.store.sample_offsets is None else np.arange(len(rows))
         places = [np.flatnonzero(owners == number) for number in range(len(rows))]
         lengths = split.store.lengths
         return [TokenizedRow(split, number, at, int(lengths[at].sum())) for number, at in enumerate(places)]

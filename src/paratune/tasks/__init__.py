@@ -10,9 +10,9 @@ from typing import Final
 
 from paratune.config.sections import Data
 from paratune.config.task_sections import OwnTask, QuestionAnsweringTask, Task
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import Split, mark_pseudo, refuse_pseudo
 from paratune.data.read import read_table
-from paratune.data.tokens import TokenizeOptions
 from paratune.errors import ConfigError, DataError
 from paratune.tasks.protocol import TaskRecipe
 

@@ -13,10 +13,8 @@ from paratune.base.units import format_share
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, group_size
 from paratune.data.columns import LabelArray, Missing, Samples, TableReader, select
+from paratune.data.encode import TokenizeOptions, text_numbers
 from paratune.data.load import Split
-from paratune.data.sequences import num_texts, text_numbers, tokenize_texts
-from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
 from paratune.models.config import load_config
@@ -73,10 +71,7 @@ class EmbeddingRecipe(TaskRecipe):
         split = super().make_split(name, source, samples, options)
         if not require_labels or self._has_labels:
             return split
-        return replace(split, samples=replace(samples, labels=text_numbers(split.store, num_texts(samples))))
-
-    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
-        return tokenize_texts(samples, options, source=source)
+        return replace(split, samples=replace(samples, labels=text_numbers(split.store)))
 
     def make_head(self) -> "Head":
         from paratune.models.load import ENCODER, Head
@@ -126,7 +121,7 @@ class EmbeddingRecipe(TaskRecipe):
             assert self._task.score_range is not None, "set by resolve"
             low, high = self._task.score_range
             labels = ((labels.astype(np.float64) - low) / (high - low)).astype(np.float32)
-        return Collator(split.store, labels, tokenizer.pad_token_id, row_size=num_texts(split.samples))
+        return Collator(split.store, labels, tokenizer.pad_token_id, row_size=int(split.store.num_sequences.max()))
 
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
         warnings: list[CodedWarning] = []

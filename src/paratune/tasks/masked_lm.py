@@ -5,16 +5,19 @@ Dimension: `N` windows.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paratune.config.task_sections import MaskedLMTask
-from paratune.data.columns import Samples
-from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
+from paratune.data.columns import NO_MASK, Samples
+from paratune.data.encode import ASKED, NUM_MASKABLE, TokenizeOptions
 from paratune.data.load import Split, samples_fingerprint
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.token_store import EXAMPLE
+from paratune.data.tokenizers import check_mask_tokenizer, mask_vocabulary
+from paratune.data.tokens import tokenize
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.values import known, no_scores
 from paratune.records.predictions import write_predictions
@@ -31,21 +34,24 @@ class MaskedLMRecipe(TaskRecipe):
     _task: MaskedLMTask
 
     def check(self, options: TokenizeOptions) -> None:
-        check_tokenizer(options.tokenizer, whole_words=self._task.whole_words)
+        check_mask_tokenizer(options.tokenizer, whole_words=self._task.whole_words)
 
     def make_split(
         self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
     ) -> Split:
         """Return documents as a split with their windows; without labels, texts with masks to fill in."""
         if require_labels:
-            task = self._task
-            store = make_windows(samples, options, task.windows, whole_words=task.whole_words, source=source)
-            if not store.row_values["num_maskable"].any():
+            store = self.make_tokens(samples, options, source)
+            if not store.row_values[NUM_MASKABLE].any():
                 special = options.tokenizer.unk_token or options.tokenizer.mask_token
                 message = f"{source}: all tokens are special tokens, such as {special}: no token can be hidden"
                 raise DataError(message, code="data.no_tokens", source=source)
         else:
-            samples, store = make_questions(samples, options, source=source)
+            store = tokenize(samples, options, self._task, source=source, fills_in=True)
+            with_masks, examples = np.unique(store.examples, return_inverse=True)
+            store = replace(store, row_values={**store.row_values, EXAMPLE: examples})
+            without = {NO_MASK: len(samples) - len(with_masks)} if len(with_masks) < len(samples) else {}
+            samples = samples.take(with_masks, num_dropped=samples.num_dropped | without)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
     def make_head(self) -> "Head":
@@ -70,7 +76,7 @@ class MaskedLMRecipe(TaskRecipe):
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
         warnings: list[CodedWarning] = []
         for split in splits.values():
-            without = int((split.store.row_values["num_maskable"] == 0).sum())
+            without = int((split.store.row_values[NUM_MASKABLE] == 0).sum())
             if without:
                 message = f"{split.name}: {without} windows have only special tokens; no token is hidden in them"
                 warnings.append((message, coded("data.windows_without_text", split=split.name)))
@@ -91,7 +97,7 @@ class MaskedLMRecipe(TaskRecipe):
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         """Return for each text the best word of each mask, and the best words of each mask with their probabilities."""
-        edges = np.flatnonzero(np.diff(split.store.row_values["document"])) + 1
+        edges = np.flatnonzero(np.diff(split.store.examples)) + 1
         ids, shares = np.split(outputs, 2, axis=1)
         words = [[tokenizer.decode([number]).strip() for number in row] for row in ids.astype(np.int64).tolist()]
         words_by_text = [words[begin:end] for begin, end in zip([0, *edges], [*edges, len(words)], strict=True)]
@@ -110,7 +116,7 @@ class MaskedLMRecipe(TaskRecipe):
         if _has_masks(split):
             document, columns = np.arange(len(samples)), self.prediction_columns(split, outputs, tokenizer)
         else:
-            document = split.store.row_values["document"]
+            document = split.store.examples
             columns = {
                 "loss_sum": outputs[:, 0].astype(np.float64),
                 "num_hidden": outputs[:, 1].astype(np.int64),
@@ -122,7 +128,7 @@ class MaskedLMRecipe(TaskRecipe):
 
 def _has_masks(split: Split) -> bool:
     """Return whether a split has texts with masks to fill in, and not windows in which to hide tokens."""
-    return "asked" in split.store.row_values
+    return ASKED in split.store.row_values
 
 
 def masked_lm_scores(outputs: Outputs) -> Scores:

@@ -14,9 +14,10 @@ import pyarrow as pa
 from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import Task, class_names
 from paratune.data.columns import Missing, Samples, TableReader
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import Split, load_samples, parts_with_progress, samples_fingerprint, select_samples
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.tokens import tokenize
 from paratune.errors import CodedWarning
 from paratune.records.predictions import write_predictions
 
@@ -81,8 +82,8 @@ class TaskRecipe(Protocol):
         return Split(name, source, samples, store, samples_fingerprint(samples, self.task))
 
     def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
-        """Return the tokens of samples: here one sequence for each sample."""
-        return tokenize(samples, options, source=source)
+        """Return the tokens of samples, in the layout of the task (`paratune.data.encode.LAYOUTS`)."""
+        return tokenize(samples, options, self.task, source=source)
 
     def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
         """Return the splits that the configuration names or cuts from train, by name: train, validation, test.

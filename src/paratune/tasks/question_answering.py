@@ -18,20 +18,17 @@ import pyarrow as pa
 from paratune.base.units import format_share
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples, TableReader
+from paratune.data.encode import CHAR_END, CHAR_START, TokenizeOptions, are_too_long, question_room
 from paratune.data.labels import first_rows
 from paratune.data.load import Split, select_samples
-from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers
-from paratune.data.sequences import (
-    CHAR_END,
-    CHAR_START,
-    EXAMPLE,
+from paratune.data.questions import (
     answer_tokens,
     count_unreachable_answers,
-    tokenize_windows,
-    window_limits,
+    drop_misplaced,
+    drop_unanswered,
+    place_answers,
 )
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores, with_threshold
 from paratune.metrics.values import no_scores
@@ -91,7 +88,7 @@ def best_answers(split: Split, outputs: Outputs) -> Answers:
     is_answer = (first >= 0) & (end > begin)  # a passage of only white space is no answer
     with np.errstate(invalid="ignore"):
         span_scores = np.where(is_answer, starts + ends, -np.inf)
-    examples = np.asarray(store.row_values[EXAMPLE], dtype=np.int64)
+    examples = store.examples
     null_scores = np.full(num_questions, np.inf)
     # The last two outputs are the logits of the token for "no answer", as first and as last token.
     np.minimum.at(null_scores, examples, row_outputs[:, -2:].sum(axis=1))
@@ -132,8 +129,11 @@ class QuestionAnsweringRecipe(TaskRecipe):
         self._last: tuple[Split, Outputs, Answers, RawScores | None] | None = None
         """The last answers, which scores, details and files of a split all need."""
 
+    def check(self, options: TokenizeOptions) -> None:
+        question_room(options, self._task.stride)
+
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
-        too_long = window_limits(options, self._task.stride).are_too_long
+        too_long = partial(are_too_long, options=options, stride=self._task.stride)
         return select_samples(TableReader(table, **how), self._task, too_long=too_long)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
@@ -159,7 +159,7 @@ class QuestionAnsweringRecipe(TaskRecipe):
             twice, _ = Counter(samples.ids).most_common(1)[0]
             message = f"{source}: the id {twice} is in several files; change it in all but one of them"
             raise DataError(message, code="data.id_twice", source=source)
-        return tokenize_windows(samples, options, self._task.stride, source=source)
+        return super().make_tokens(samples, options, source)
 
     def make_head(self) -> "Head":
         from paratune.models.load import Head

@@ -20,12 +20,10 @@ from paratune.config.task_sections import (
     Task,
 )
 from paratune.data.columns import Missing, Samples, TableReader
+from paratune.data.encode import TokenizeOptions
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
 from paratune.data.selection import choice_names, select_choices
-from paratune.data.sequences import tokenize_choices, tokenize_text_windows
-from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
 from paratune.metrics.classification import choice_scores, classification_scores, confusion_record, multi_label_scores
 from paratune.metrics.regression import grade_scale, ordinal_scores, regression_scores, training_grades
@@ -52,12 +50,6 @@ class SequenceRecipe(TaskRecipe):
     _task: ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask
     problem_type: ClassVar[str]
     """`problem_type` in the configuration of transformers."""
-
-    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
-        """Return the tokens of samples, or the windows of their texts."""
-        if self._task.windows is None:
-            return super().make_tokens(samples, options, source)
-        return tokenize_text_windows(samples, options, self._task.windows, source=source)
 
     def make_head(self) -> "Head":
         from paratune.models.load import Head
@@ -278,10 +270,6 @@ class MultipleChoiceRecipe(TaskRecipe):
         self._task = self._task.model_copy(update={"label_format": label_format})
         self._choice_names = choice_names(reader.columns)
         return samples
-
-    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
-        """Return the tokens of questions: a sequence for each choice."""
-        return tokenize_choices(samples, options, source=source)
 
     def make_head(self) -> "Head":
         from paratune.models.load import Head

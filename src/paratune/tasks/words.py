@@ -7,12 +7,9 @@ import numpy as np
 
 from paratune.base.units import format_share
 from paratune.config.task_sections import TokenClassificationTask
-from paratune.data.columns import Samples
+from paratune.data.encode import WORD, TokenizeOptions, tags_by_word
 from paratune.data.load import Split
-from paratune.data.sequences import WORD, tags_by_word, tokenize_words
-from paratune.data.token_store import TokenStore
 from paratune.data.tokenizers import require_fast
-from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
 from paratune.metrics.entities import (
     COUNTS,
@@ -37,9 +34,6 @@ class TokenClassificationRecipe(TaskRecipe):
 
     def check(self, options: TokenizeOptions) -> None:
         require_fast(options.tokenizer, "tags of words need")
-
-    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
-        return tokenize_words(samples, options, source=source)
 
     def make_head(self) -> "Head":
         from paratune.models.load import Head

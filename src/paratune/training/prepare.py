@@ -26,10 +26,10 @@ from paratune.config.traits import Traits, strategy_traits
 from paratune.console import Display
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
 from paratune.data.loader import Collate, PackedCollator, TrainBatches
 from paratune.data.slices import cluster_numbers, slice_values
-from paratune.data.tokens import TokenizeOptions
 from paratune.data.workers import Workers
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.stop import StopRequest

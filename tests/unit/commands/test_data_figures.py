@@ -9,7 +9,7 @@ from tiny import tiny_tokenizer
 
 from paratune.commands.data_figures import check_kind, data_view
 from paratune.config.load import load_config
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.encode import TokenizeOptions
 from paratune.tasks import make_recipe
 
 CONFIG = """\

@@ -12,9 +12,9 @@ from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask
 from paratune.data.columns import TableReader
 from paratune.data.duplicates import repeats
+from paratune.data.encode import TokenizeOptions
 from paratune.data.selection import select_choices
-from paratune.data.sequences import tokenize_choices
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.tokens import tokenize
 
 QUESTIONS = ["zoe was", "the film was", "it was"]
 CHOICES = [["good", "bad", "fine", "very good"], ["bad", "good"], ["fine", "bad", "good"]]
@@ -103,7 +103,7 @@ def test_tokens_are_those_of_pairs_of_question_and_choice(start):
         is_cached=False,
         progress=lambda done, total: seen.append((done, total)),
     )
-    store = tokenize_choices(samples, options)
+    store = tokenize(samples, options, MultipleChoiceTask(kind="multiple_choice"))
     assert store.num_sequences.tolist() == [4, 2, 3]
     assert seen == [(3, 3)]
     pairs = [

@@ -10,13 +10,14 @@ from tiny import SPECIAL, VOCABULARY, tiny_tokenizer
 from tiny_data import tiny_masking
 from tiny_questions import tiny_windows
 
+from paratune.config.task_sections import MaskedLMTask
 from paratune.data.collators import IGNORED, MaskingCollator, greedy_fit, num_hidden, replace_hidden
 from paratune.data.columns import Samples
-from paratune.data.documents import Vocabulary, make_windows, mask_vocabulary
+from paratune.data.encode import BOUNDS, TokenizeOptions
 from paratune.data.loader import TrainBatches, eval_batches
-from paratune.data.sequences import BOUNDS
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.tokenizers import Vocabulary, mask_vocabulary
+from paratune.data.tokens import tokenize
 
 MASK = VOCABULARY.index("[MASK]")
 
@@ -276,7 +277,9 @@ def test_pieces_of_a_word_are_hidden_together(tmp_path):
     texts = ["good xyz film qwerty", "bad books and abc", "the phones again"] * 5
     tokenizer = tiny_tokenizer()
     samples = Samples(texts, None, None, None, np.arange(15), None, {})
-    store = make_windows(samples, TokenizeOptions(tokenizer, 16, cache_dir=tmp_path), "joined", whole_words=True)
+    store = tokenize(
+        samples, TokenizeOptions(tokenizer, 16, cache_dir=tmp_path), MaskedLMTask(kind="mlm", whole_words=True)
+    )
     made = MaskingCollator(store, mask_vocabulary(tokenizer), 0, probability=0.4, whole_words=True)
     batch = made(np.arange(len(store)), 1.0, epoch=0)
     plain = np.split(store.tokens, store.offsets[1:-1])

@@ -4,7 +4,6 @@ import io
 import json
 import statistics
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,10 +22,9 @@ from paratune.config.task_sections import (
 )
 from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.describe import MOST_LABELS, describe, render
-from paratune.data.documents import make_windows
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import Split, samples_fingerprint
-from paratune.data.sequences import tokenize_choices, tokenize_windows, tokenize_words
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.tokens import tokenize
 
 DATA = Data(train="train.csv", columns=Columns(text=["title", "body"], label="stars"))
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script>", "unused"])
@@ -190,8 +188,8 @@ def rows(num_rows: int, **values) -> Samples:
     return replace(made, **values)
 
 
-def example(tmp_path, samples: Samples, task, encode=tokenize) -> dict:
-    store = encode(samples, TokenizeOptions(tiny_tokenizer(), 16, cache_dir=tmp_path))
+def example(tmp_path, samples: Samples, task) -> dict:
+    store = tokenize(samples, TokenizeOptions(tiny_tokenizer(), 16, cache_dir=tmp_path), task)
     made = Split("train", "t", samples, store, samples_fingerprint(samples, task))
     described = describe({"train": made}, task, DATA, tiny_tokenizer(), max_length=16)
     json.dumps(described, allow_nan=False)
@@ -210,19 +208,17 @@ def test_the_label_of_an_example_is_that_of_its_task(tmp_path):
     made = example(tmp_path, target, RegressionTask(kind="regression"))
     assert (made["label"], made["texts"]["text_pair"]) == ("2.5", "bad")
     choices = rows(1, choices=[("bad", "fine")], labels=np.array([1]))
-    made = example(tmp_path, choices, MultipleChoiceTask(kind="multiple_choice"), tokenize_choices)
+    made = example(tmp_path, choices, MultipleChoiceTask(kind="multiple_choice"))
     assert (made["label"], made["texts"]["choice 2"]) == ("choice 2", "fine")
     words = rows(1, words=[["good", "film 0"]], tags=[np.array([0, 1])])
     tags = TokenClassificationTask(kind="token_classification", labels=["O", "B-X"])
-    assert example(tmp_path, words, tags, tokenize_words)["label"] == "good/O film 0/B-X"
+    assert example(tmp_path, words, tags)["label"] == "good/O film 0/B-X"
     texts = rows(2)
-    made = example(
-        tmp_path, texts, MaskedLMTask(kind="mlm"), lambda rows, options: make_windows(rows, options, "joined")
-    )
+    made = example(tmp_path, texts, MaskedLMTask(kind="mlm"))
     assert (made["label"], made["num_tokens"]) == (None, 9)
     gold = rows(1, text_pairs=["a bad book"], answers=[(AnswerSpan("bad", 2),)])
     task = QuestionAnsweringTask(kind="qa", stride=2)
-    made = example(tmp_path, gold, task, partial(tokenize_windows, stride=2))
+    made = example(tmp_path, gold, task)
     assert made["label"] == "'bad' at 2"
 
 

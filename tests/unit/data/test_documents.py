@@ -11,9 +11,11 @@ from tiny import VOCABULARY, tiny_tokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import paratune.data.tokens as tokens_module
+from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import Samples
-from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.encode import ASKED, NUM_MASKABLE, TokenizeOptions
+from paratune.data.tokenizers import check_mask_tokenizer, mask_vocabulary
+from paratune.tasks import make_recipe
 
 CLS, SEP, MASK, PAD, UNK = (VOCABULARY.index(f"[{name}]") for name in ("CLS", "SEP", "MASK", "PAD", "UNK"))
 TEXTS = ["good film", "one two three four five", "bad", "the very very good book"]
@@ -27,9 +29,9 @@ def samples(texts: list[str]) -> Samples:
     return Samples(texts, None, None, None, np.arange(len(texts)) + 10, None, {})
 
 
-def windows(texts: list[str], folder: Path, kind="joined", max_length=6, tokenizer=None, **options):
+def windows(texts: list[str], folder: Path, kind="joined", max_length=6, tokenizer=None, source="data", **options):
     how = TokenizeOptions(tokenizer or tiny_tokenizer(), max_length, cache_dir=folder, need_token_type_ids=True)
-    return make_windows(samples(texts), how, kind, **options)
+    return tokens_module.tokenize(samples(texts), how, MaskedLMTask(kind="mlm", windows=kind, **options), source=source)
 
 
 def rows_of(store, values=None):
@@ -48,8 +50,8 @@ def test_joined_documents_are_cut_every_max_length(tmp_path, monkeypatch, chunk_
         [CLS, SEP, *ids("bad"), SEP, *ids("the"), SEP],
         [CLS, *ids("very very good book"), SEP],
     ]
-    assert store.row_values["document"].tolist() == [0, 1, 1, 3]
-    assert store.row_values["num_maskable"].tolist() == [3, 4, 2, 4]
+    assert store.examples.tolist() == [0, 1, 1, 3]
+    assert store.row_values[NUM_MASKABLE].tolist() == [3, 4, 2, 4]
     assert store.full_lengths.tolist() == store.lengths.tolist()
     assert (store.num_truncated, store.type_ids.sum()) == (0, 0)
 
@@ -70,7 +72,7 @@ def test_a_window_of_one_document_equals_the_output_of_the_tokenizer(tmp_path):
     assert rows_of(store) == tokenizer(TEXTS, truncation=True, max_length=6)["input_ids"]
     assert store.full_lengths.tolist() == [4, 7, 3, 7]
     assert store.num_truncated == 2
-    assert store.row_values["document"].tolist() == [0, 1, 2, 3]
+    assert store.examples.tolist() == [0, 1, 2, 3]
     tokenizer.truncation_side = "left"
     ends = windows(TEXTS, tmp_path, "documents", tokenizer=tokenizer)
     assert rows_of(ends)[1] == [CLS, *ids("two three four five"), SEP]
@@ -79,7 +81,7 @@ def test_a_window_of_one_document_equals_the_output_of_the_tokenizer(tmp_path):
 def test_a_document_with_a_separator_in_it_has_the_ids_of_a_pair(tmp_path):
     store = windows(["good film [SEP] bad book"], tmp_path, "documents", max_length=10)
     assert rows_of(store) == [tiny_tokenizer()("good film", "bad book")["input_ids"]]
-    assert store.row_values["num_maskable"].tolist() == [4]
+    assert store.row_values[NUM_MASKABLE].tolist() == [4]
 
 
 def test_word_starts_are_those_of_the_tokenizer(tmp_path):
@@ -156,7 +158,7 @@ def test_special_tokens_are_never_hidden_and_never_drawn():
 def test_unknown_characters_and_masks_in_a_text_are_not_maskable(tmp_path):
     store = windows(["good 漢 [MASK] film"], tmp_path)
     assert rows_of(store) == [[CLS, *ids("good"), UNK, MASK, *ids("film"), SEP]]
-    assert store.row_values["num_maskable"].tolist() == [2]
+    assert store.row_values[NUM_MASKABLE].tolist() == [2]
 
 
 def test_all_settings_of_windows_change_the_fingerprint(tmp_path):
@@ -197,30 +199,30 @@ def test_documents_without_tokens_are_reported_with_their_rows(tmp_path):
 
 
 def test_a_tokenizer_without_mask_token_or_word_starts_is_an_error():
-    check_tokenizer(tiny_tokenizer(), whole_words=True)
+    check_mask_tokenizer(tiny_tokenizer(), whole_words=True)
     without = tiny_tokenizer()
     without.mask_token = None
     with raises_code("tokenizer.token_missing", key="task.kind"):
-        check_tokenizer(without)
+        check_mask_tokenizer(without)
     made_up = tiny_tokenizer()
     vocabulary = {token: number for number, token in enumerate(VOCABULARY) if token != "[MASK]"}
     made_up.backend_tokenizer.model = models.WordPiece(vocab=vocabulary, unk_token="[UNK]")
     with raises_code("tokenizer.token_missing", key="task.kind"):
-        check_tokenizer(made_up)
+        check_mask_tokenizer(made_up)
     slow = transformers.ByT5Tokenizer(mask_token="<mask>")
-    check_tokenizer(slow)
+    check_mask_tokenizer(slow)
     with raises_code("tokenizer.unsupported", "whole_words", "ByT5Tokenizer"):
-        check_tokenizer(slow, whole_words=True)
+        check_mask_tokenizer(slow, whole_words=True)
 
 
 def test_a_tokenizer_that_treats_a_text_as_one_word_is_an_error():
     inner = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -1.0), (" ", -1.0)], unk_id=0))
     whole = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>", mask_token="<mask>")
-    check_tokenizer(whole)
+    check_mask_tokenizer(whole)
     with raises_code("tokenizer.unsupported", "a b"):
-        check_tokenizer(whole, whole_words=True)
+        check_mask_tokenizer(whole, whole_words=True)
     for made in (bpe(), unigram()):
-        check_tokenizer(made, whole_words=True)
+        check_mask_tokenizer(made, whole_words=True)
 
 
 def test_slow_tokenizers_can_make_windows(tmp_path):
@@ -239,11 +241,13 @@ def test_each_mask_of_a_text_is_a_question(tmp_path):
         "[MASK] two three four [MASK]",
     ]
     how = TokenizeOptions(tiny_tokenizer(), 6, cache_dir=tmp_path)
-    asked, store = make_questions(samples(texts), how)
+    recipe = make_recipe(MaskedLMTask(kind="mlm"))
+    split = recipe.make_split("data", "here", samples(texts), how, require_labels=False)
+    asked, store = split.samples, split.store
     # The mask of the fourth is beyond the first six tokens, and so is the second one of the fifth.
     assert (asked.texts, asked.rows.tolist(), asked.num_dropped) == ([texts[0], texts[2]], [10, 12], {"mask": 3})
-    assert store.row_values["document"].tolist() == [0, 2, 2]
-    assert store.row_values["asked"].tolist() == [2, 1, 3]
+    assert store.examples.tolist() == [0, 1, 1]
+    assert store.row_values[ASKED].tolist() == [2, 1, 3]
     assert rows_of(store)[1] == rows_of(store)[2] == [CLS, MASK, *ids("and"), MASK, SEP]
     with raises_code("data.no_tokens", "MASK", "6"):
-        make_questions(samples(["<mask>"]), how, source="here")
+        recipe.make_split("data", "here", samples(["<mask>"]), how, require_labels=False)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from paratune.batch.packing import pack, round_up
 from paratune.data.columns import Samples
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
-from paratune.data.sequences import joined_store
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.token_store import joined_store
+from paratune.data.tokens import tokenize
 from paratune.strategies.pipeline.parts import parts_of
 
 COUNTS = np.array([2, 1, 3, 2, 4, 1, 2])

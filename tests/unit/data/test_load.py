@@ -11,9 +11,9 @@ from tiny import tiny_tokenizer
 
 from paratune.config.sections import Columns, Data, MaxRows
 from paratune.config.task_sections import ClassificationTask, RegressionTask
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import load_samples, samples_fingerprint, split_records
 from paratune.data.read import read_table
-from paratune.data.tokens import TokenizeOptions
 from paratune.errors import Stopped
 from paratune.tasks import make_recipe
 

@@ -10,8 +10,9 @@ from tiny import tiny_tokenizer
 from paratune.batch import Batch
 from paratune.batch.packing import pack
 from paratune.data.columns import Samples
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.tokens import tokenize
 from paratune.records.efficiency import noise_estimates
 
 TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]

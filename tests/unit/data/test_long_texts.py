@@ -10,10 +10,10 @@ from tiny import tiny_tokenizer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from paratune.data import tokenizers, tokens
+from paratune.data import encode, tokenizers
 from paratune.data.columns import Samples
+from paratune.data.encode import Texts, TokenizeOptions
 from paratune.data.tokenizers import cut_long_texts, tokenizes_words
-from paratune.data.tokens import TokenizeOptions, encode
 
 RNG = random.Random(5)
 PIECES = [
@@ -98,9 +98,10 @@ KINDS = (
 def encoded(monkeypatch: Any, limit: int, options: TokenizeOptions, texts: list[str], pairs: list[str] | None) -> Any:
     for name in ("LONG_TEXT", "PAIRED_TEXT"):
         monkeypatch.setattr(tokenizers, name, limit)
-        monkeypatch.setattr(tokens, "PAIRED_TEXT", limit)
+        monkeypatch.setattr(encode, "PAIRED_TEXT", limit)
     samples = Samples(texts, pairs, None, None, np.arange(len(texts)), None, {})
-    return encode(samples, slice(0, len(texts)), options, "a.csv")
+    (rows,) = encode.layout_of(None).encode(Texts(samples, options, None, "a.csv"), iter([slice(0, len(texts))]))
+    return rows.ids, rows.type_ids, rows.full_lengths
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -186,8 +187,8 @@ def test_a_text_of_10_mb_is_not_tokenized_in_full(monkeypatch):
         return call(self, text, *args, **kwargs)
 
     monkeypatch.setattr(type(tokenizer), "__call__", counting)
-    samples = Samples(["good film " * 1_000_000], None, None, None, np.arange(1), None, {})
-    ids, _, lengths = encode(samples, slice(0, 1), TokenizeOptions(tokenizer, 32), "a.csv")
+    options = TokenizeOptions(tokenizer, 32)
+    ids, _, lengths = encoded(monkeypatch, tokenizers.LONG_TEXT, options, ["good film " * 1_000_000], None)
     assert len(ids[0]) == 32
     assert lengths[0] > 32
     assert sum(seen) < 10_000

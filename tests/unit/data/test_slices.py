@@ -17,9 +17,8 @@ KINDS = {"a.csv": pyarrow.csv.write_csv, "a.parquet": parquet.write_table}
 
 
 class FakeStore:
-    full_sample_lengths = np.asarray([3, 4, 5], dtype=np.int64)
-    sample_offsets = None
-    row_values: dict = {}  # noqa: RUF012 - never written
+    full_lengths = np.asarray([3, 4, 5], dtype=np.int64)
+    examples = np.arange(3)
 
 
 class FakeSplit:
@@ -82,7 +81,7 @@ def test_too_many_values_are_an_error(tmp_path):
 
 def test_tokens_of_a_question_are_the_sum_over_its_windows():
     split = FakeSplit("a", [0, 1])
-    split.store.row_values = {"example": np.asarray([0, 0, 1])}
+    split.store.examples = np.asarray([0, 0, 1])
     assert num_tokens(split).tolist() == [7, 5]
 
 

@@ -10,8 +10,8 @@ from tiny import tiny_tokenizer
 
 from paratune.config.sections import Columns, Data
 from paratune.config.task_sections import ClassificationTask, RegressionTask
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import is_pseudo, load_samples, samples_fingerprint, source_records
-from paratune.data.tokens import TokenizeOptions
 from paratune.tasks import load_extra_splits, make_recipe
 
 TASK = ClassificationTask(kind="classification", labels=["bad", "good"])

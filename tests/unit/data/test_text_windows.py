@@ -7,11 +7,12 @@ from tiny import tiny_tokenizer
 
 from paratune.config.task_sections import ClassificationTask, WindowOptions
 from paratune.data.columns import Samples
+from paratune.data.encode import TokenizeOptions
 from paratune.data.load import Split, truncation_warnings
-from paratune.data.sequences import tokenize_text_windows
 from paratune.data.slices import num_tokens
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.tokens import tokenize
 
+TASK = ClassificationTask(kind="classification", labels=["a", "b"])
 TOKENIZER = tiny_tokenizer()
 WORDS = ["the", "film", "was", "very", "good", "and", "it", "is", "fine", "bad", "really"]
 TEXTS = [" ".join(WORDS[:count]) for count in (3, 11, 6, 7)]
@@ -24,7 +25,7 @@ def samples(texts=TEXTS, pairs=None):
 
 def windows_of(given, *, max_length=8, truncation="longest_first", **options):
     made = TokenizeOptions(TOKENIZER, max_length, truncation=truncation, need_token_type_ids=True, is_cached=False)
-    return tokenize_text_windows(given, made, WindowOptions(**options))
+    return tokenize(given, made, TASK.model_copy(update={"windows": WindowOptions(**options)}))
 
 
 def ids(store, place):
@@ -86,7 +87,7 @@ def test_windows_beyond_the_most_are_counted_as_truncation():
     assert store.num_truncated == 1
     split = Split("train", "t", given, store, "")
     assert num_tokens(split).tolist() == [27, 5]
-    (warning,) = truncation_warnings({"train": split}, ClassificationTask(kind="classification", labels=["a", "b"]))
+    (warning,) = truncation_warnings({"train": split}, TASK)
     assert "50.0%" in warning
     assert "3 windows" in warning
 

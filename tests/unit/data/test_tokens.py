@@ -21,11 +21,12 @@ from raised import check_logged, raises_code
 from tiny import tiny_tokenizer
 
 import paratune.data.tokens as tokens_module
-from paratune.data import token_store
+from paratune.data import encode, token_store
 from paratune.data.columns import Samples
+from paratune.data.encode import Texts, TokenizeOptions, layout_of
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.data.tokenizers import tokenizer_fingerprint
-from paratune.data.tokens import TokenizeOptions, cache_folder, hash_texts
+from paratune.data.tokens import cache_folder, hash_texts
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
 PAIRS = ["not really", "a poor story and an awful place, and never again this ugly phone", "bad", "one two three"]
@@ -40,9 +41,8 @@ def tokenize(samples: Samples, tokenizer, *, source: str = "data", **options):
 
 
 def token_fingerprint(samples: Samples, tokenizer, max_length: int, truncation: str, need_token_type_ids: bool) -> str:
-    return tokens_module.token_fingerprint(
-        samples, TokenizeOptions(tokenizer, max_length, truncation, need_token_type_ids)
-    )
+    options = TokenizeOptions(tokenizer, max_length, truncation, need_token_type_ids)
+    return tokens_module.token_fingerprint(Texts(samples, options, None, "data"), layout_of(None))
 
 
 def rows_of(store, values="tokens"):
@@ -129,7 +129,7 @@ def test_the_second_call_uses_the_cache(tmp_path, monkeypatch):
         samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: progress_calls.append(at)
     )
     assert progress_calls == [(4, 4)]
-    monkeypatch.setattr(tokens_module, "encode", None)
+    monkeypatch.setattr(encode, "_call", None)
     again = tokenize(
         samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: progress_calls.append(at)
     )
@@ -322,16 +322,16 @@ TOKENIZE_SLOWLY = """
 import json, sys, time
 from pathlib import Path
 import numpy as np
-from paratune.data import tokens
+from paratune.data import encode, tokens
 from paratune.data.columns import Samples
 from tiny import tiny_tokenizer
 
-made, encode = [], tokens.encode
-def slow(*arguments):
+made, call = [], encode._call
+def slow(*arguments, **options):
     made.append(None)
     time.sleep(0.2)
-    return encode(*arguments)
-tokens.encode = slow
+    return call(*arguments, **options)
+encode._call = slow
 texts = json.loads(sys.argv[2])
 samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
 store = tokens.tokenize(samples, tokens.TokenizeOptions(tiny_tokenizer(), max_length=8, cache_dir=Path(sys.argv[1])))

@@ -12,19 +12,12 @@ from tokenizer_kinds import KINDS
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import AnswerSpan, Samples
-from paratune.data.sequences import (
-    BOUNDS,
-    CHAR_END,
-    CHAR_START,
-    EXAMPLE,
-    answer_tokens,
-    count_unreachable_answers,
-    tokenize_windows,
-    window_limits,
-)
+from paratune.data.encode import BOUNDS, CHAR_END, CHAR_START, TokenizeOptions, are_too_long, question_room
+from paratune.data.questions import answer_tokens, count_unreachable_answers
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.tokens import tokenize
 
 QUESTION = "the film is"
 CONTEXT = "one two three four five six seven eight nine ten"
@@ -40,6 +33,10 @@ def options(tmp_path: Path) -> TokenizeOptions:
     return TokenizeOptions(tiny_tokenizer(), 12, need_token_type_ids=True, cache_dir=tmp_path)
 
 
+def windows_of(given: Samples, options: TokenizeOptions, stride: int) -> TokenStore:
+    return tokenize(given, options, QuestionAnsweringTask(kind="qa", stride=stride))
+
+
 def tokens(store: TokenStore, window: int) -> list[str]:
     return [VOCABULARY[token] for token in store.tokens[store.offsets[window] : store.offsets[window + 1]]]
 
@@ -53,14 +50,14 @@ def spans(store: TokenStore, window: int, context: str) -> list[str]:
 
 
 def test_windows_have_the_question_and_share_the_stride(options: TokenizeOptions):
-    store = tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "good")), options, 2)
+    store = windows_of(samples((QUESTION, CONTEXT), (QUESTION, "good")), options, 2)
     # 12 tokens: [CLS], 3 of the question, [SEP], 6 of the context, [SEP]; the next window begins 2 before the end.
     assert [" ".join(tokens(store, window)) for window in range(3)] == [
         "[CLS] the film is [SEP] one two three four five six [SEP]",
         "[CLS] the film is [SEP] five six seven eight nine ten [SEP]",
         "[CLS] the film is [SEP] good [SEP]",
     ]
-    assert store.row_values[EXAMPLE].tolist() == [0, 0, 1]
+    assert store.examples.tolist() == [0, 0, 1]
     assert store.row_values[BOUNDS].tolist() == [[0, 5, 11], [0, 5, 11], [0, 5, 6]]
     assert store.lengths.tolist() == store.full_lengths.tolist() == [12, 12, 7]
     assert store.type_ids is not None
@@ -69,16 +66,16 @@ def test_windows_have_the_question_and_share_the_stride(options: TokenizeOptions
 
 
 def test_windows_are_tokenized_once(options: TokenizeOptions):
-    first = tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
-    again = tokenize_windows(samples((QUESTION, CONTEXT)), replace(options, tokenizer=tiny_tokenizer()), 2)
+    first = windows_of(samples((QUESTION, CONTEXT)), options, 2)
+    again = windows_of(samples((QUESTION, CONTEXT)), replace(options, tokenizer=tiny_tokenizer()), 2)
     assert again.fingerprint == first.fingerprint
     assert again.row_values[BOUNDS].tolist() == first.row_values[BOUNDS].tolist()
-    assert tokenize_windows(samples((QUESTION, CONTEXT)), options, 3).fingerprint != first.fingerprint
+    assert windows_of(samples((QUESTION, CONTEXT)), options, 3).fingerprint != first.fingerprint
 
 
 def test_the_state_of_the_tokenizer_does_not_change(options: TokenizeOptions):
-    tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
-    window_limits(options, 2).are_too_long([QUESTION])
+    windows_of(samples((QUESTION, CONTEXT)), options, 2)
+    are_too_long([QUESTION], options, 2)
     assert options.tokenizer.backend_tokenizer.truncation is None
 
 
@@ -98,7 +95,7 @@ def test_the_state_of_the_tokenizer_does_not_change(options: TokenizeOptions):
 def test_labels_are_the_answer_where_a_window_contains_it_whole(
     options: TokenizeOptions, answer: str, actual: list[list[int]]
 ):
-    store = tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
+    store = windows_of(samples((QUESTION, CONTEXT)), options, 2)
     answers = [(AnswerSpan(answer, CONTEXT.index(answer)), AnswerSpan("one", 0))]
     positions = answer_tokens(store, answers)
     assert positions.tolist() == actual
@@ -106,7 +103,7 @@ def test_labels_are_the_answer_where_a_window_contains_it_whole(
 
 
 def test_the_label_of_a_question_without_an_answer_is_cls(options: TokenizeOptions):
-    store = tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
+    store = windows_of(samples((QUESTION, CONTEXT)), options, 2)
     positions = answer_tokens(store, [()])
     assert positions.tolist() == [[0, 0], [0, 0]]
     assert count_unreachable_answers(store, positions, [()]) == 0
@@ -124,7 +121,7 @@ def test_the_label_of_a_question_without_an_answer_is_cls(options: TokenizeOptio
 def test_offsets_count_characters_of_the_unchanged_text(
     options: TokenizeOptions, context: str, answer: str, actual: str
 ):
-    store = tokenize_windows(samples(("good", context)), replace(options, max_length=40), 8)
+    store = windows_of(samples(("good", context)), replace(options, max_length=40), 8)
     start = context.index(answer)
     ((first, last),) = answer_tokens(store, [(AnswerSpan(answer, start),)]).tolist()
     assert first >= store.row_values[BOUNDS][0, 1]
@@ -137,7 +134,7 @@ def test_answers_of_all_kinds_of_tokenizers_keep_their_letters(tmp_path: Path, k
     answers = ["Anna", "saw", "I", "A dog", "Lisbon é  feita", "mas", "日本", "a"]
     starts = [*(context.index(answer) for answer in answers[:-1]), len(context) - 1]
     options = TokenizeOptions(KINDS[kind](), 64, cache_dir=tmp_path)
-    store = tokenize_windows(samples(*[("dog", context)] * len(answers)), options, 8)
+    store = windows_of(samples(*[("dog", context)] * len(answers)), options, 8)
     gold = [(AnswerSpan(answer, start),) for answer, start in zip(answers, starts, strict=True)]
     places = store.offsets[:-1, None] + answer_tokens(store, gold)
     first, last = store.token_values[CHAR_START][places[:, 0]], store.token_values[CHAR_END][places[:, 1]]
@@ -158,7 +155,7 @@ def byte_tokenizer(**special: Any) -> PreTrainedTokenizerFast:
 def test_without_cls_an_added_end_token_means_no_answer(tmp_path: Path):
     options = TokenizeOptions(byte_tokenizer(), 12, cache_dir=tmp_path)
     context = "a two b😀  two"
-    store = tokenize_windows(samples(("q?", context)), options, 4)
+    store = windows_of(samples(("q?", context)), options, 4)
     assert len(store) > 1
     for window, (null, begin, end) in enumerate(store.row_values[BOUNDS].tolist()):
         ids = store.tokens[store.offsets[window] : store.offsets[window + 1]].tolist()
@@ -173,14 +170,14 @@ def test_without_cls_an_added_end_token_means_no_answer(tmp_path: Path):
 def test_without_cls_and_end_token_the_first_token_means_no_answer(tmp_path: Path):
     tokenizer = byte_tokenizer()
     tokenizer.eos_token = None
-    store = tokenize_windows(samples(("q?", "two")), TokenizeOptions(tokenizer, 12, cache_dir=tmp_path), 4)
+    store = windows_of(samples(("q?", "two")), TokenizeOptions(tokenizer, 12, cache_dir=tmp_path), 4)
     assert store.row_values[BOUNDS].tolist() == [[0, 3, 5]]  # t, wo
 
 
 def test_question_and_context_of_a_decoder_are_separated_by_a_line_break(tmp_path: Path):
     tokenizer = tiny_decoder_tokenizer()
     options = TokenizeOptions(tokenizer, 12, cache_dir=tmp_path)
-    store = tokenize_windows(samples(("who?", "Ana e Rui")), options, 2)
+    store = windows_of(samples(("who?", "Ana e Rui")), options, 2)
     windows = [
         tokenizer.decode(store.tokens[store.offsets[number] : store.offsets[number + 1]].tolist())
         for number in range(len(store))
@@ -188,27 +185,25 @@ def test_question_and_context_of_a_decoder_are_separated_by_a_line_break(tmp_pat
     assert windows == [f"who?\n{part}{END}" for part in ("Ana e ", "e Rui")]
     assert spans(store, 0, "Ana e Rui") == ["-"] * 5 + ["A", "n", "a", "", "e", "", "-"]
     # Of 12 tokens an end token, the line break, 2 that are shared and a new one leave 7 to the question.
-    limits = window_limits(options, 2)
-    assert limits.are_too_long(["1234567", "12345678"]) == [False, True]
+    assert are_too_long(["1234567", "12345678"], options, 2) == [False, True]
     with raises_code("task.stride", "9", "2", "8"):
-        window_limits(options, 9)
-    assert window_limits(options, 8).are_too_long(["1", "12"]) == [False, True]
+        question_room(options, 9)
+    assert are_too_long(["1", "12"], options, 8) == [False, True]
 
 
 def test_a_question_is_too_long_when_no_new_token_of_the_context_fits(options: TokenizeOptions):
-    limits = window_limits(options, 2)
-    assert limits.max_question == 12 - 3 - 2 - 1
-    at_most = " ".join(["one"] * limits.max_question)
-    assert limits.are_too_long([at_most, at_most + " two"]) == [False, True]
-    store = tokenize_windows(samples((at_most, CONTEXT)), options, 2)
+    assert question_room(options, 2) == 12 - 3 - 2 - 1
+    at_most = " ".join(["one"] * question_room(options, 2))
+    assert are_too_long([at_most, at_most + " two"], options, 2) == [False, True]
+    store = windows_of(samples((at_most, CONTEXT)), options, 2)
     assert store.row_values[BOUNDS][:, 2].max() - store.row_values[BOUNDS][:, 1].max() == 3
-    assert limits.are_too_long([]) == []
+    assert are_too_long([], options, 2) == []
 
 
 def test_a_stride_without_room_is_an_error(options: TokenizeOptions):
     with raises_code("task.stride", "task.stride: 8", "3", "12", "7"):
-        window_limits(options, 8)
-    assert window_limits(options, 7).max_question == 1
+        question_room(options, 8)
+    assert question_room(options, 7) == 1
 
 
 def test_a_slow_tokenizer_is_an_error(options: TokenizeOptions):
@@ -216,9 +211,9 @@ def test_a_slow_tokenizer_is_an_error(options: TokenizeOptions):
         is_fast = False
 
     with raises_code("tokenizer.unsupported", key="model"):
-        window_limits(replace(options, tokenizer=Slow()), 2)
+        question_room(replace(options, tokenizer=Slow()), 2)
 
 
 def test_a_context_without_tokens_is_reported_with_its_row(options: TokenizeOptions):
     with raises_code("data.no_tokens", "row 1"):
-        tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "\u200b")), options, 2)
+        windows_of(samples((QUESTION, CONTEXT), (QUESTION, "\u200b")), options, 2)

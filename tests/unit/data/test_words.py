@@ -13,9 +13,9 @@ from paratune.config.sections import Columns
 from paratune.config.task_sections import TokenClassificationTask
 from paratune.data.collators import IGNORED, WordCollator
 from paratune.data.columns import TableReader
+from paratune.data.encode import WORD, TokenizeOptions, tags_by_word
 from paratune.data.selection import select_words
-from paratune.data.sequences import WORD, tags_by_word, tokenize_words
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.tokens import tokenize
 
 TASK = TokenClassificationTask(kind="token_classification", labels=["O", "B-PER", "I-PER"])
 COLUMNS = Columns(text="tokens", label="tags")
@@ -29,7 +29,7 @@ def samples(words=WORDS, tags=TAGS, missing="refuse"):
 
 def store_of(tmp_path, given, max_length=64, tokenizer=None):
     options = TokenizeOptions(tokenizer or tiny_tokenizer(), max_length, need_token_type_ids=True, cache_dir=tmp_path)
-    return tokenize_words(given, options)
+    return tokenize(given, options, TASK)
 
 
 def test_first_tokens_are_those_of_transformers(tmp_path):

@@ -16,8 +16,9 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from paratune.config.sections import LoraOptions, ModelOptions, Train
 from paratune.config.task_sections import ClassificationTask
 from paratune.data.columns import Samples
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import Collator, PackedCollator
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.tokens import tokenize
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.packed import enable_packed_batches
 from paratune.models.save import save_model

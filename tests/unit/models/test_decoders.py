@@ -15,9 +15,10 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, XLNetCo
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import Collator
 from paratune.data.tokenizers import pair_separator
-from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.data.tokens import tokenize
 from paratune.models.config import max_positions
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, set_output_bias
 from paratune.models.tokenizer import load_tokenizer

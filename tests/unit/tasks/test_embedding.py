@@ -14,8 +14,8 @@ from transformers import BertConfig, BertModel
 
 from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import EmbeddingTask
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import PackedCollator, TrainBatches, eval_batches
-from paratune.data.tokens import TokenizeOptions
 from paratune.models.embedding import COSINE, NEGATIVE, RANK
 from paratune.models.packed import enable_packed_batches
 from paratune.models.save import SentenceModules, write_modules

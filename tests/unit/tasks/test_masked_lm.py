@@ -16,8 +16,8 @@ from transformers import AutoModelForMaskedLM, BertModel, pipeline
 from paratune.config.metric_names import METRICS
 from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import MaskedLMTask
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import eval_batches
-from paratune.data.tokens import TokenizeOptions
 from paratune.models.load import log_new_weights
 from paratune.models.save import save_model
 from paratune.precision import POLICIES

@@ -19,7 +19,7 @@ from paratune.batch.packing import pack
 from paratune.config.own_code import own_code_record
 from paratune.config.sections import Columns, Config, ModelOptions
 from paratune.config.task_sections import OwnTask
-from paratune.data.tokens import TokenizeOptions
+from paratune.data.encode import TokenizeOptions
 from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe

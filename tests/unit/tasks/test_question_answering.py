@@ -25,11 +25,10 @@ from transformers import (
 
 from paratune.config.sections import Columns, Data, MaxRows, ModelOptions
 from paratune.config.task_sections import QuestionAnsweringTask
+from paratune.data.encode import BOUNDS, TokenizeOptions
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches
 from paratune.data.read import read_table
-from paratune.data.sequences import BOUNDS
-from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import evaluate
 from paratune.infer.trained import ForwardOnly
 from paratune.precision import POLICIES
@@ -57,7 +56,7 @@ def load(recipe: QuestionAnsweringRecipe, how: TokenizeOptions, path: Path, **op
 
 def oracle(split: Split, *, null: float = 0.0) -> np.ndarray[Any, Any]:
     """Return outputs with the right answer, whose logits are larger by 5 than others; "no answer" has `null`."""
-    from paratune.data.sequences import answer_tokens
+    from paratune.data.questions import answer_tokens
 
     assert split.samples.answers is not None
     positions = answer_tokens(split.store, split.samples.answers)

@@ -17,8 +17,8 @@ from paratune.batch.packing import pack
 from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import ClassificationTask, MultiLabelTask, OrdinalTask, RegressionTask
 from paratune.data.columns import Samples
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import Collator
-from paratune.data.tokens import TokenizeOptions
 from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from paratune.data.columns import Samples
+from paratune.data.encode import BOUNDS, CHAR_END, CHAR_START
 from paratune.data.load import Split
-from paratune.data.sequences import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
-from paratune.data.token_store import TokenStore
+from paratune.data.token_store import EXAMPLE, TokenStore
 from paratune.tasks.question_answering import best_answers
 
 CONTEXTS = ["red green blue", "one  two"]

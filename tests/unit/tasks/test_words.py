@@ -13,8 +13,8 @@ from transformers import AutoModelForTokenClassification
 from paratune.batch.packing import round_up
 from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import TokenClassificationTask
+from paratune.data.encode import TokenizeOptions
 from paratune.data.loader import PackedCollator, eval_batches
-from paratune.data.tokens import TokenizeOptions
 from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
