@@ -9,8 +9,9 @@ from raised import raises_code
 
 from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import RegressionTask
-from paratune.data.columns import TableReader, select
+from paratune.data.columns import TableReader
 from paratune.data.read import read_table
+from paratune.data.selection import select
 from paratune.errors import DataError
 
 FOLDER = Path(__file__).parent

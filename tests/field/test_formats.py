@@ -8,10 +8,10 @@ from raised import check_logged, raises_code
 
 from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import ClassificationTask, TokenClassificationTask
-from paratune.data.columns import TableReader, select
+from paratune.data.columns import TableReader
 from paratune.data.guess import guess_options
 from paratune.data.read import read_table
-from paratune.data.selection import select_words
+from paratune.data.selection import select, select_words
 from paratune.errors import DataError
 
 FOLDER = Path(__file__).parent

@@ -11,11 +11,11 @@ from raised import check_logged, raises_code
 
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassificationTask, MultiLabelTask, TokenClassificationTask
-from paratune.data.columns import Samples, TableReader, select
+from paratune.data.columns import Samples, TableReader
 from paratune.data.guess import guess_options
 from paratune.data.labels import class_ids
 from paratune.data.read import read_table
-from paratune.data.selection import select_words
+from paratune.data.selection import select, select_words
 
 FOLDER = Path(__file__).parent
 RUDE = MultiLabelTask(kind="multi_label", labels=["rude", "spam", "late"])

@@ -10,8 +10,9 @@ from raised import raises_code
 
 from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import MultiLabelTask
-from paratune.data.columns import TableReader, select
+from paratune.data.columns import TableReader
 from paratune.data.read import read_table
+from paratune.data.selection import select
 from paratune.data.slices import column_texts
 
 FOLDER = Path(__file__).parent

@@ -35,13 +35,14 @@ from paratune.config.task_sections import (
     Task,
     class_names,
 )
-from paratune.data.columns import Samples, TableReader, select
+from paratune.data.columns import Samples, TableReader
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.guess import guess_options
 from paratune.data.labels import class_counts
-from paratune.data.load import load_samples, samples_fingerprint, select_samples
+from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.questions import drop_misplaced
 from paratune.data.read import read_table
+from paratune.data.selection import select
 from paratune.data.slices import column_values
 from paratune.data.tokenizers import cut_long_texts
 from paratune.doctor.facts import DataFacts, Finding, MachineFacts, Probes, QueuedRun, SplitFacts, Start
@@ -217,7 +218,7 @@ def _source_findings(key: str, source: str, config: Config, setup: QueuedRun) ->
         if is_class:
             select(TableReader(table, columns, "drop", source, require_labels=False), task)
         if is_labelled:
-            select_samples(TableReader(table, columns, "drop", source), task)
+            select(TableReader(table, columns, "drop", source), task)
     except DataError as error:
         if (is_class and error.code in ("data.label_unseen", "task.labels")) or error.code.startswith("data.target_"):
             option = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"

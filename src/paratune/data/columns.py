@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import Columns, named_columns
-from paratune.config.task_sections import ClassTask, EmbeddingTask, MultiLabelTask, RegressionTask, Task
 from paratune.data.json_tables import NESTED_AT, column_of
-from paratune.data.labels import as_number, encode, first_rows, is_missing, with_points, without_lists, without_marks
-from paratune.data.tables import FIRST_LINE, separator_of
+from paratune.data.labels import as_number, first_rows, is_missing
+from paratune.data.tables import FIRST_LINE
 from paratune.errors import DataError, coded, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -323,38 +322,6 @@ def usable_rows(
         message = f"{source}: no row is left; {rule}: {described}"
         raise DataError(message, code="data.empty", source=source)
     return usable, {problem: len(of_problem) for problem, of_problem in by_problem.items()}
-
-
-def select(reader: TableReader, task: Task) -> Samples:
-    """Return the samples of a table, from the columns that the configuration names.
-
-    A label is missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
-
-    Raises:
-        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not in `task.labels`, a
-            target is not a finite number, or no row is left.
-    """
-    columns = {key: texts for key in ("text", "text_pair", "negative") if (texts := reader.texts(key)) is not None}
-    lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
-    raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
-    if raw_labels is not None:
-        if isinstance(task, RegressionTask | EmbeddingTask):
-            raw_labels = with_points(raw_labels, separator_of(reader.table))
-        if not isinstance(task, MultiLabelTask):
-            known = task.labels if isinstance(task, ClassTask) else ()
-            raw_labels = without_marks(without_lists(raw_labels), known)
-        rule = {
-            "nan_is_missing": isinstance(task, ClassTask),
-            "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
-        }
-        lacks["label"] = [is_missing(label, **rule) for label in raw_labels]
-    rows, num_dropped = reader.complete_rows(lacks)
-    samples = reader.samples(columns["text"], columns.get("text_pair"), rows, num_dropped)
-    if "negative" in columns:
-        samples = replace(samples, negatives=[columns["negative"][row] or "" for row in rows])  # none is missing
-    if raw_labels is None:
-        return samples
-    return replace(samples, labels=encode([raw_labels[row] for row in rows], rows, task, reader.label_place))
 
 
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)

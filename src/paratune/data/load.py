@@ -19,19 +19,15 @@ from paratune.base.units import format_share
 from paratune.config.sections import Data, named_columns
 from paratune.config.task_sections import (
     MaskedLMTask,
-    MultipleChoiceTask,
-    QuestionAnsweringTask,
     Task,
-    TokenClassificationTask,
     class_names,
 )
-from paratune.data.columns import HELD_OUT, VALUES_OF_SAMPLES, LabelArray, Samples, TableReader, select
+from paratune.data.columns import HELD_OUT, VALUES_OF_SAMPLES, LabelArray, Samples, TableReader
 from paratune.data.duplicates import without_duplicates
 from paratune.data.encode import TokenizeOptions
 from paratune.data.labels import first_rows
-from paratune.data.questions import TooLong, select_questions
 from paratune.data.read import read_table
-from paratune.data.selection import select_choices, select_words
+from paratune.data.selection import select
 from paratune.data.splits import split_rows
 from paratune.data.token_store import DROPPED_WINDOWS, TokenStore
 from paratune.data.tokens import WARNED_TRUNCATED_SHARE, WARNED_UNKNOWN_SHARE, hash_texts
@@ -117,24 +113,9 @@ def source_records(samples: Samples) -> list[dict[str, Any]]:
     ]
 
 
-def select_samples(reader: TableReader, task: Task, *, too_long: TooLong | None = None) -> Samples:
-    """Return the samples of a table for any task; `too_long` is that of questions, none of which are by default."""
-    if isinstance(task, TokenClassificationTask):
-        return select_words(reader, task)
-    if isinstance(task, MultipleChoiceTask):
-        return select_choices(reader, task)[0]
-    if isinstance(task, QuestionAnsweringTask):
-        return select_questions(
-            reader,
-            too_long=too_long or (lambda questions: [False] * len(questions)),
-            may_lack_answers=task.unanswerable is not False,
-        )
-    return select(reader, task)
-
-
 def default_selector(data: Data, task: Task) -> Selector:
     """Return the selector of a task that needs no tokenizer."""
-    return lambda table, **how: select_samples(TableReader(table, data.columns, data.missing, **how), task)
+    return lambda table, **how: select(TableReader(table, data.columns, data.missing, **how), task)
 
 
 def read_samples(source: str | list[str], data: Data, selector: Selector, *, group_by: str | None = None) -> Samples:

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -48,11 +48,13 @@ _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 TooLong = Callable[[Sequence[str]], Sequence[bool]]
 """From questions to a flag for each: whether it is too long for a window."""
+_Problem = tuple[str, str] | None
+"""What a row lacks, by its key in `PROBLEMS`, and an example of it, or ""."""
 _Gold = tuple[AnswerSpan, ...] | str | None
 """Gold answers of a row; None where the value is null, an excerpt as text where it is unreadable."""
 
 
-def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers: bool = True) -> Samples:
+def select_questions(reader: TableReader, *, too_long: TooLong | None = None, may_lack_answers: bool = True) -> Samples:
     """Return questions, contexts and gold answers of a table; positions of answers are not checked.
 
     Gold answers are an object {text: [...], answer_start: [...]}, a list of objects {text, answer_start}, either of
@@ -71,26 +73,23 @@ def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers
     ids = None if columns.id is None else column_strings(table, columns.id)
     golds = _read_answers(table, columns) if reader.require_labels else [None] * len(questions)
     flags = _impossible_flags(table, reader.source) if reader.require_labels else [None] * len(questions)
-    long = too_long([question or "" for question in questions])
-    problems: list[str | None] = []
-    examples: dict[str, list[str]] = {}
+    long = [False] * len(questions) if too_long is None else too_long([question or "" for question in questions])
+    problems: list[_Problem] = []
     seen: set[str] = set()
     for row, (question, context) in enumerate(zip(questions, contexts, strict=True)):
-        problem, example = None, ""
+        problem: _Problem = None
         if question is None or context is None:
-            problem = "question" if question is None else "context"
+            problem = "question" if question is None else "context", ""
         elif reader.require_labels:
-            problem, example = _answer_problem(golds[row], context, flags[row], may_lack_answers)
+            problem = _answer_problem(golds[row], context, flags[row], may_lack_answers)
             if problem is None and ids is not None and (ids[row] in seen or not ids[row].strip()):
-                problem, example = ("unique id", repr(ids[row])) if ids[row].strip() else ("id", "")
+                problem = ("unique id", repr(ids[row])) if ids[row].strip() else ("id", "")
         if problem is None and long[row]:
-            problem, example = "room for the context", f"{(question or '')[:60]!r}..."
-        if problem is not None and example:
-            examples.setdefault(problem, []).append(f"row {row}: {example}")
-        elif problem is None and ids is not None:
+            problem = "room for the context", f"{(question or '')[:60]!r}..."
+        if problem is None and ids is not None:
             seen.add(ids[row])
         problems.append(problem)
-    rows, num_dropped = _usable(problems, [*range(len(problems))], examples, reader.missing, reader.source)
+    rows, num_dropped = _usable(problems, range(len(problems)), reader.missing, reader.source)
     samples = reader.samples(questions, contexts, rows, num_dropped)
     answers = [gold if isinstance(gold := golds[row], tuple) else () for row in rows]
     return replace(samples, answers=answers) if reader.require_labels else samples
@@ -101,8 +100,7 @@ def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Sampl
 
     For a test set: it is read before train and validation decide whether questions may lack an answer.
     """
-    problems = [None if gold else "an answer" for gold in samples.answers or ()]
-    return _dropped(samples, problems, {}, missing, source)
+    return _dropped(samples, [None if gold else ("an answer", "") for gold in samples.answers or ()], missing, source)
 
 
 def drop_misplaced(samples: Samples, missing: Missing, *, source: str) -> Samples:
@@ -112,42 +110,35 @@ def drop_misplaced(samples: Samples, missing: Missing, *, source: str) -> Sample
     """
     assert samples.answers is not None
     assert samples.text_pairs is not None
-    problems: list[str | None] = [None] * len(samples)
-    examples = []
+    problems: list[_Problem] = [None] * len(samples)
     for index in _misplaced(samples):
-        problems[index] = "matching offset"
-        example = _misplaced_text(samples.answers[index][0], samples.text_pairs[index])
-        examples.append(f"row {samples.rows[index]}: {example}")
-    return _dropped(samples, problems, {"matching offset": examples}, missing, source)
+        problems[index] = "matching offset", _misplaced_text(samples.answers[index][0], samples.text_pairs[index])
+    return _dropped(samples, problems, missing, source)
 
 
-def _dropped(
-    samples: Samples, problems: Sequence[str | None], examples: Mapping[str, list[str]], missing: Missing, source: str
-) -> Samples:
+def _dropped(samples: Samples, problems: Sequence[_Problem], missing: Missing, source: str) -> Samples:
     """Return the samples without a problem; the others are added to those that were dropped before."""
     if not any(problems):
         return samples
-    kept, num_dropped = _usable(problems, samples.rows.tolist(), examples, missing, source)
+    kept, num_dropped = _usable(problems, samples.rows.tolist(), missing, source)
     counts = Counter(samples.num_dropped) + Counter(num_dropped)
     return samples.take(np.asarray(kept, dtype=np.int64), num_dropped=dict(counts))
 
 
 def _usable(
-    problems: Sequence[str | None],
-    rows: Sequence[int],
-    examples: Mapping[str, list[str]],
-    missing: Missing,
-    source: str,
+    problems: Sequence[_Problem], rows: Sequence[int], missing: Missing, source: str
 ) -> tuple[list[int], dict[str, int]]:
     """Return the indices of usable questions, and the number of other questions by problem; see `usable_rows`."""
 
     def describe(problem: str, of_problem: list[int]) -> str:
-        shown = "; ".join(examples.get(problem, [])[:3])
+        pairs = zip(rows, problems, strict=True)
+        examples = [f"row {row}: {found[1]}" for row, found in pairs if found and found[1] and found[0] == problem]
+        shown = "; ".join(examples[:3])
         return f"{len(of_problem)} with {PROBLEMS[problem]}, {first_rows(of_problem)}{f' ({shown})' if shown else ''}"
 
-    num_unusable = sum(problem is not None for problem in problems)
-    rule = f"{num_unusable} of {len(problems)} questions cannot be used"
-    return usable_rows(problems, rows, describe, missing, source, rule=rule, code="data.question_unusable")
+    keys = [problem and problem[0] for problem in problems]
+    rule = f"{len(keys) - keys.count(None)} of {len(keys)} questions cannot be used"
+    return usable_rows(keys, rows, describe, missing, source, rule=rule, code="data.question_unusable")
 
 
 def place_answers(samples: Samples, *, source: str) -> Samples:
@@ -214,10 +205,7 @@ def count_unreachable_answers(store: TokenStore, positions: IntArray, answers: S
     return sum(bool(gold) and not reached for gold, reached in zip(answers, is_reached.tolist(), strict=True))
 
 
-def _answer_problem(
-    gold: _Gold, context: str, is_impossible: bool | None, may_lack_answers: bool
-) -> tuple[str | None, str]:
-    """Return the problem of the answers of a question, or None, and an example."""
+def _answer_problem(gold: _Gold, context: str, is_impossible: bool | None, may_lack_answers: bool) -> _Problem:
     if gold is None and not is_impossible:  # a file may have null answers for questions that it marks as impossible
         return "answers", ""
     if isinstance(gold, str):
@@ -225,10 +213,10 @@ def _answer_problem(
     if is_impossible is not None and is_impossible == bool(gold):
         return "matching is_impossible", f"{IS_IMPOSSIBLE} is {is_impossible} with {len(gold or ())} answers"
     if not gold:
-        return (None if may_lack_answers else "an answer"), ""
+        return None if may_lack_answers else ("an answer", "")
     if not any(answer.text.strip() for answer in gold):
         return "matching offset", _misplaced_text(gold[0], context)
-    return None, ""
+    return None
 
 
 def _is_placed(answer: AnswerSpan, context: str) -> bool:

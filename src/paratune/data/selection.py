@@ -1,4 +1,4 @@
-"""Selects the samples of tasks whose rows have lists: tagged words of sentences, and choices of questions.
+"""Selects the samples of a table by task: texts with a label, tagged words of sentences, questions with choices.
 
 Imports no torch. Dimension: `N` questions.
 """
@@ -15,10 +15,31 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import Columns
-from paratune.config.task_sections import MultipleChoiceTask, TokenClassificationTask, class_names
+from paratune.config.task_sections import (
+    ClassTask,
+    EmbeddingTask,
+    MultiLabelTask,
+    MultipleChoiceTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    Task,
+    TokenClassificationTask,
+    class_names,
+)
 from paratune.data.columns import IntArray, Samples, TableReader, values_with_names
 from paratune.data.json_tables import as_spans
-from paratune.data.labels import class_ids, first_rows, is_missing, whole_number
+from paratune.data.labels import (
+    class_ids,
+    encode,
+    first_rows,
+    is_missing,
+    whole_number,
+    with_points,
+    without_lists,
+    without_marks,
+)
+from paratune.data.questions import TooLong, select_questions
+from paratune.data.tables import separator_of
 from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
@@ -36,6 +57,51 @@ _CHOICES_NEEDED = (
     "name several columns with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON lines "
     '{"choices": ["yes", "no"]}'
 )
+
+
+def select(
+    reader: TableReader, task: Task, *, too_long: TooLong = lambda questions: [False] * len(questions)
+) -> Samples:
+    """Return the samples of a table for any task; `too_long` is that of questions, none of which are by default."""
+    if isinstance(task, TokenClassificationTask):
+        return select_words(reader, task)
+    if isinstance(task, MultipleChoiceTask):
+        return select_choices(reader, task)[0]
+    if isinstance(task, QuestionAnsweringTask):
+        return select_questions(reader, too_long=too_long, may_lack_answers=task.unanswerable is not False)
+    return _select_rows(reader, task)
+
+
+def _select_rows(reader: TableReader, task: Task) -> Samples:
+    """Return a sample for each row: its text, second text and negative, and its label.
+
+    A label is missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
+
+    Raises:
+        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not in `task.labels`, a
+            target is not a finite number, or no row is left.
+    """
+    columns = {key: texts for key in ("text", "text_pair", "negative") if (texts := reader.texts(key)) is not None}
+    lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
+    raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
+    if raw_labels is not None:
+        if isinstance(task, RegressionTask | EmbeddingTask):
+            raw_labels = with_points(raw_labels, separator_of(reader.table))
+        if not isinstance(task, MultiLabelTask):
+            known = task.labels if isinstance(task, ClassTask) else ()
+            raw_labels = without_marks(without_lists(raw_labels), known)
+        rule = {
+            "nan_is_missing": isinstance(task, ClassTask),
+            "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
+        }
+        lacks["label"] = [is_missing(label, **rule) for label in raw_labels]
+    rows, num_dropped = reader.complete_rows(lacks)
+    samples = reader.samples(columns["text"], columns.get("text_pair"), rows, num_dropped)
+    if "negative" in columns:
+        samples = replace(samples, negatives=[columns["negative"][row] or "" for row in rows])  # none is missing
+    if raw_labels is None:
+        return samples
+    return replace(samples, labels=encode([raw_labels[row] for row in rows], rows, task, reader.label_place))
 
 
 def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from paratune.base.units import format_share
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, group_size
-from paratune.data.columns import LabelArray, Missing, Samples, TableReader, select
+from paratune.data.columns import LabelArray, Missing, Samples, TableReader
 from paratune.data.encode import TokenizeOptions, text_numbers
 from paratune.data.load import Split
+from paratune.data.selection import select
 from paratune.errors import CodedWarning, ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
 from paratune.models.config import load_config

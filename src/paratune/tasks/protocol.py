@@ -15,7 +15,8 @@ from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import Task, class_names
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.encode import TokenizeOptions
-from paratune.data.load import Split, load_samples, parts_with_progress, samples_fingerprint, select_samples
+from paratune.data.load import Split, load_samples, parts_with_progress, samples_fingerprint
+from paratune.data.selection import select
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import tokenize
 from paratune.errors import CodedWarning
@@ -68,7 +69,7 @@ class TaskRecipe(Protocol):
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
         """Return the samples of a table from `read_table`; `how` are values of `paratune.data.columns.TableReader`."""
-        return select_samples(TableReader(table, **how), self.task)
+        return select(TableReader(table, **how), self.task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set options of the task that depend on the data, and return (source, samples) of each part that remain."""

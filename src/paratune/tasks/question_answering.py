@@ -20,7 +20,7 @@ from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.encode import CHAR_END, CHAR_START, TokenizeOptions, are_too_long, question_room
 from paratune.data.labels import first_rows
-from paratune.data.load import Split, select_samples
+from paratune.data.load import Split
 from paratune.data.questions import (
     answer_tokens,
     count_unreachable_answers,
@@ -28,6 +28,7 @@ from paratune.data.questions import (
     drop_unanswered,
     place_answers,
 )
+from paratune.data.selection import select
 from paratune.data.token_store import TokenStore
 from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.squad import RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores, with_threshold
@@ -134,7 +135,7 @@ class QuestionAnsweringRecipe(TaskRecipe):
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
         too_long = partial(are_too_long, options=options, stride=self._task.stride)
-        return select_samples(TableReader(table, **how), self._task, too_long=too_long)
+        return select(TableReader(table, **how), self._task, too_long=too_long)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set `unanswerable` from the gold answers of train and validation, where the configuration does not set it.

@@ -7,8 +7,9 @@ from raised import raises_code
 
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassificationTask, RegressionTask
-from paratune.data.columns import TableReader, select
+from paratune.data.columns import TableReader
 from paratune.data.json_tables import parse_json
+from paratune.data.selection import select
 
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "good"])
 NUMBERS = RegressionTask(kind="regression")
