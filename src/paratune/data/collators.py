@@ -10,7 +10,7 @@ Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its c
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -169,13 +169,25 @@ def question_batches(store: TokenStore, pad_token_id: int) -> ChangedBatches:
 
     Its batches have no labels; `asked` is the position of the mask in its row.
     """
-    return ChangedBatches(Collator(store, None, pad_token_id), partial(_add_asked, store=store))
+    inner = Collator(store, None, pad_token_id)
+    return ChangedBatches(inner, partial(_add_values, store=store, name=ASKED, attribute="asked", filler=0))
 
 
-def _add_asked(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
-    asked_B = np.zeros(len(batch.index), dtype=np.int64)
-    asked_B[: batch.num_samples] = store.row_values[ASKED][batch.index[: batch.num_samples].numpy()]
-    return replace(batch, asked=torch.from_numpy(asked_B))
+def window_batches(collator: Collator) -> ChangedBatches:
+    """Return a collator of questions whose batches have `row_bounds`: where the context of each window is."""
+    # A filler row has only the first tokens of a window: its bounds and labels are set to those, for valid indices.
+    how: dict[str, Any] = {"store": collator.store, "name": BOUNDS, "attribute": "row_bounds", "filler": [0, 0, 1]}
+    return ChangedBatches(collator, partial(_add_values, **how))
+
+
+def _add_values(batch: Batch, *, epoch: int | None, store: TokenStore, name: str, attribute: str, filler: Any) -> Batch:
+    """Return a batch with the values of its sequences, from `row_values`, as a field."""
+    values = np.asarray([filler] * len(batch.index), dtype=np.int64)
+    values[: batch.num_samples] = store.row_values[name][batch.index[: batch.num_samples].numpy()]
+    if batch.labels is not None:
+        batch.labels[batch.num_samples :] = 0
+    changes: dict[str, Any] = {attribute: torch.from_numpy(values)}
+    return replace(batch, **changes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,17 +235,3 @@ class WordCollator:
             label_places=torch.from_numpy(np.flatnonzero(labels_BS != IGNORED)),
             row_size=int(self.store.lengths.max()),
         )
-
-
-def window_batches(collator: Collator) -> ChangedBatches:
-    """Return a collator of questions whose batches have `row_bounds`: where the context of each window is."""
-    return ChangedBatches(collator, partial(_add_bounds, store=collator.store))
-
-
-def _add_bounds(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
-    # A filler row has only the first tokens of a window: its bounds and labels are set to those, for valid indices.
-    bounds_B3 = np.tile(np.asarray([0, 0, 1], dtype=np.int64), (len(batch.index), 1))
-    bounds_B3[: batch.num_samples] = store.row_values[BOUNDS][batch.index[: batch.num_samples].numpy()]
-    if batch.labels is not None:
-        batch.labels[batch.num_samples :] = 0
-    return replace(batch, row_bounds=torch.from_numpy(bounds_B3))

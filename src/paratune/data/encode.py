@@ -5,7 +5,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -197,10 +197,9 @@ def _truncated(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
         yield out
 
 
-def _call(options: TokenizeOptions, texts: list[str], pairs: list[str] | None, **kwargs: Any) -> Any:
-    # Not verbose: no warning about too long samples, which are truncated.
-    kwargs |= {"return_attention_mask": False, "return_token_type_ids": options.need_token_type_ids, "verbose": False}
-    return options.tokenizer(texts, pairs, **kwargs)
+def _call(options: TokenizeOptions, *texts: list[str] | None, **limits: Any) -> Any:
+    limits |= {"return_attention_mask": False, "return_token_type_ids": options.need_token_type_ids}
+    return options.tokenizer(*texts, verbose=False, **limits)  # no warning about too long samples: they are truncated
 
 
 def _truncate(given: Texts, part: slice, long: list[int], texts: list[str], pairs: list[str] | None) -> Any:
@@ -284,26 +283,27 @@ def _filled_in(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
 
 
 def _cut(
-    texts: list[str], pairs: list[str] | None, tokenizer: Any, max_length: int, *, stride: int = 0, second: bool = False
-) -> list[list[Any]]:
-    """Return the encodings of the windows of each text, cut by a fast tokenizer.
+    texts: list[str],
+    pairs: list[str] | None,
+    options: TokenizeOptions,
+    start: int,
+    *,
+    most: int | None = None,
+    stride: int = 0,
+    second: bool = False,
+) -> tuple[list[list[Any]], Sequences]:
+    """Return the encodings of all windows of each text, cut by a fast tokenizer, and the first `most` of each.
 
     Of a pair, the `second` text is cut, or the first. Windows have `max_length` tokens, of which neighbours share
-    `stride` tokens of the cut text.
+    `stride` tokens of the cut text. `start` is the number of the first text.
     """
-    truncation = "only_second" if second else "only_first"
-    limits = {"truncation": truncation, "max_length": max_length, "stride": stride, "return_overflowing_tokens": True}
-    encoded = tokenizer(texts, pairs, return_attention_mask=False, verbose=False, **limits)
+    limits = {"max_length": options.max_length, "stride": stride, "truncation": ("only_first", "only_second")[second]}
+    encoded = options.tokenizer(
+        texts, pairs, return_overflowing_tokens=True, return_attention_mask=False, verbose=False, **limits
+    )
     by_text: list[list[Any]] = [[] for _ in texts]
     for number, encoding in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
         by_text[int(number)].append(encoding)
-    return by_text
-
-
-def _windows(
-    by_text: list[list[Any]], start: int, *, most: int | None = None, stride: int = 0, second: bool = False
-) -> Sequences:
-    """Return the first windows of each text, at most `most`; `start` is the number of the first text."""
     out = Sequences(row_values={EXAMPLE: [], DROPPED_WINDOWS: []})
     for number, encodings in enumerate(by_text, start):
         kept = [encoding.ids for encoding in encodings[:most]]
@@ -315,7 +315,7 @@ def _windows(
         out.full_lengths += lengths
         out.row_values[EXAMPLE] += [number] * len(kept)
         out.row_values[DROPPED_WINDOWS] += [0] * (len(kept) - 1) + [len(left_out)]
-    return out
+    return by_text, out
 
 
 def _text_windows(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
@@ -346,11 +346,11 @@ def _text_windows(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
                 "texts"
             )
             raise DataError(message, code="data.max_length_unfit", source=given.source)
-    cut: dict[str, Any] = {"stride": windows.stride, "second": second}
+    cut: dict[str, Any] = {"stride": windows.stride, "most": windows.max_windows, "second": second}
     for part in parts:
-        by_text = _cut(texts[part], None if pairs is None else pairs[part], tokenizer, options.max_length, **cut)
+        by_text, out = _cut(texts[part], None if pairs is None else pairs[part], options, part.start, **cut)
         given.require_tokens(part, [len(encodings[0].ids) for encodings in by_text])
-        yield _windows(by_text, part.start, most=windows.max_windows, **cut)
+        yield out
 
 
 def _tagged(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
@@ -362,10 +362,9 @@ def _tagged(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
     assert sentences is not None
     for part in parts:
         texts, _ = cut_long_texts(given.samples.texts[part], None, tokenizer, options.max_length)
-        by_text = _cut(texts, None, tokenizer, options.max_length)
+        by_text, out = _cut(texts, None, options, part.start, most=1)
         words = list(map(_first_tokens, by_text, texts, sentences[part]))
         given.require_tokens(part, [int((starts >= 0).sum()) for starts in words])
-        out = _windows(by_text, part.start, most=1)
         out.token_values = {WORD: [starts.tolist() for starts in words]}
         yield out
 
@@ -439,18 +438,19 @@ def _question_windows(given: Texts, parts: Iterator[slice]) -> Iterator[Sequence
 
     Neighbouring parts share `task.stride` tokens. Windows do not depend on answers. No question is too long.
     """
-    options, tokenizer, cut = given.options, given.options.tokenizer, {"stride": given.task.stride, "second": True}
+    options, tokenizer = given.options, given.options.tokenizer
     question_room(options, given.task.stride)
     assert given.samples.text_pairs is not None
     mark, end_token = given.mark(), _end_token(tokenizer)
+    if end_token is not None:
+        options = replace(options, max_length=options.max_length - 1)
     for part in parts:
         contexts = given.samples.text_pairs[part]
         # The mark is added to the question, not to the context, so that positions in contexts do not change.
         questions = [question + mark for question in given.samples.texts[part]]
-        by_text = _cut(questions, contexts, tokenizer, options.max_length - (end_token is not None), **cut)
+        by_text, out = _cut(questions, contexts, options, part.start, stride=given.task.stride, second=True)
         of_context = [min(encoding.sequence_ids.count(1) for encoding in encodings) for encodings in by_text]
         given.require_tokens(part, of_context, what="the context of ")
-        out = _windows(by_text, part.start, **cut)
         out.token_values, out.row_values[BOUNDS] = {CHAR_START: [], CHAR_END: []}, []
         rows = zip(out.ids, out.type_ids, strict=True)
         for encodings, question, context in zip(by_text, questions, contexts, strict=True):

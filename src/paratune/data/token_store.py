@@ -181,34 +181,28 @@ def joined_store(parts: Sequence[tuple[TokenStore, npt.NDArray[np.int64]]]) -> T
 
     `parts`, at least one, are stores of the same tokenizer and settings, and the indices of their samples, (n,) each.
     """
-    first = parts[0][0]
-    counts = np.concatenate([store.num_sequences_at(indices) for store, indices in parts])
-    places = [(store, store.sequences_at(indices)) for store, indices in parts]
+    stores, first = [store for store, _ in parts], parts[0][0]
+    sequences = [store.sequences_at(indices) for store, indices in parts]
+    tokens = [
+        np.concatenate([np.arange(*store.offsets[place : place + 2]) for place in places])
+        for store, places in zip(stores, sequences, strict=True)
+    ]
 
-    def of_tokens(arrays: Sequence[TokenArray | None]) -> TokenArray:
-        slices = (
-            array[store.offsets[index] : store.offsets[index + 1]]
-            for array, (store, indices) in zip(arrays, places, strict=True)
-            for index in indices
-            if array is not None
-        )
-        return np.concatenate(list(slices))
+    def joined(arrays: Sequence[Any], places: list[npt.NDArray[np.int64]]) -> npt.NDArray[Any]:
+        return np.concatenate([array[at] for array, at in zip(arrays, places, strict=True)])
 
-    def of_sequences(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        return np.concatenate([array[indices] for array, (_, indices) in zip(arrays, places, strict=True)])
-
-    stores = [store for store, _ in parts]
-    joined = TokenStore(
-        of_tokens([store.tokens for store in stores]),
-        None if first.type_ids is None else of_tokens([store.type_ids for store in stores]),
-        offsets_of(of_sequences([store.sequence_lengths for store in stores])),
-        of_sequences([store.full_lengths for store in stores]),
+    one = TokenStore(
+        joined([store.tokens for store in stores], tokens),
+        None if first.type_ids is None else joined([store.type_ids for store in stores], tokens),
+        offsets_of(joined([store.sequence_lengths for store in stores], sequences)),
+        joined([store.full_lengths for store in stores], sequences),
         first.max_length,
         fingerprint="",
-        token_values={name: of_tokens([store.token_values[name] for store in stores]) for name in first.token_values},
-        row_values={name: of_sequences([store.row_values[name] for store in stores]) for name in first.row_values},
+        token_values={key: joined([store.token_values[key] for store in stores], tokens) for key in first.token_values},
+        row_values={key: joined([store.row_values[key] for store in stores], sequences) for key in first.row_values},
     )
-    return joined if first.sample_offsets is None else joined.grouped(counts)
+    counts = np.concatenate([store.num_sequences_at(indices) for store, indices in parts])
+    return one if first.sample_offsets is None else one.grouped(counts)
 
 
 def _map_values(function: Callable[[Any], Any], value: Any) -> Any:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,17 +92,22 @@ def tokenize(
         raise ConfigError(message, code="data.max_length_unfit", key="data.max_length", value=options.max_length)
     row_of_text = np.repeat(np.arange(len(samples)), 1 if counts is None else counts)
 
-    def write(writer: StoreWriter) -> None:
-        values: dict[str, list[Any]] = {name: [] for name in layout.row_values}
-        for sequences in layout.encode(texts, chunks(texts, row_of_text)):
-            type_ids = sequences.type_ids if options.need_token_type_ids else None
-            writer.add(sequences.ids, type_ids, sequences.full_lengths, sequences.token_values)
-            for name in values:
-                values[name] += sequences.row_values[name]
-        arrays = {name: np.asarray(values[name], dtype=kind) for name, kind in layout.row_values.items()}
-        writer.finish(options.max_length, arrays)
+    def write(folder: Path | None) -> TokenStore | None:
+        tokenizer = options.tokenizer
+        # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
+        dtype = "<u2" if tokenizer.is_fast and num_token_ids(tokenizer) <= 2**16 else "<u4"
+        has_types, values = options.need_token_type_ids, {name: list[Any]() for name in layout.row_values}
+        facts: dict[str, Any] = {"unknown_id": unknown_id(tokenizer), "token_values": layout.token_values}
+        with preserve_state(tokenizer), StoreWriter(folder, dtype, has_type_ids=has_types, **facts) as writer:
+            for made in layout.encode(texts, chunks(texts, row_of_text)):
+                writer.add(made.ids, made.type_ids if has_types else None, made.full_lengths, made.token_values)
+                for name in values:
+                    values[name] += made.row_values[name]
+            arrays = {name: np.asarray(values[name], dtype=kind) for name, kind in layout.row_values.items()}
+            writer.finish(options.max_length, arrays)
+        return writer.store
 
-    store = cached_store(token_fingerprint(texts, layout), options, write, layout.token_values)
+    store = cached_store(token_fingerprint(texts, layout), options, write)
     _require_known(store, options.tokenizer, source)
     if layout.groups_rows:
         counts = np.bincount(store.examples, minlength=len(samples))
@@ -129,34 +134,14 @@ def chunks(texts: Texts, row_of_text: IntArray) -> Iterator[slice]:
 
 
 def cached_store(
-    fingerprint: str,
-    options: TokenizeOptions,
-    write: Callable[[StoreWriter], None],
-    token_values: Mapping[str, str] | None = None,
+    fingerprint: str, options: TokenizeOptions, write: Callable[[Path | None], TokenStore | None]
 ) -> TokenStore:
     """Return the tokens with a fingerprint from the cache; where it has none, one process writes them, others wait.
 
-    `write` adds all samples to a writer and calls its `finish`; `token_values` are those of the writer.
+    `write` writes all samples into a folder or, without one, returns them.
     """
-
-    def written(folder: Path | None) -> TokenStore | None:
-        tokenizer = options.tokenizer
-        with (
-            preserve_state(tokenizer),
-            StoreWriter(
-                folder,
-                # Slow tokenizers of characters or bytes may use ids beyond their vocabulary's length.
-                "<u2" if tokenizer.is_fast and num_token_ids(tokenizer) <= 2**16 else "<u4",
-                has_type_ids=options.need_token_type_ids,
-                unknown_id=unknown_id(tokenizer),
-                token_values=token_values,
-            ) as writer,
-        ):
-            write(writer)
-        return writer.store
-
     if not options.is_cached:
-        in_memory = written(None)
+        in_memory = write(None)
         assert in_memory is not None
         return in_memory
     cache_dir = cache_folder(options.cache_dir)
@@ -172,7 +157,7 @@ def cached_store(
             # Only the process with the lock writes: a temporary folder that exists now is of one that was killed.
             for damaged in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
                 remove_folder(damaged)
-            written(folder)
+            write(folder)
     return open_store(folder)
 
 
