@@ -40,6 +40,7 @@ def test_a_grouped_store_counts_samples_and_their_sequences(collator):
     store = collator.store
     assert len(store) == 7
     assert store.num_sequences.tolist() == COUNTS.tolist()
+    assert store.examples.tolist() == np.repeat(np.arange(len(COUNTS)), COUNTS).tolist()
     # Tokens of the sequences: 6 3 | 5 | 4 10 7 | 4 4 | 8 3 3 5 | 9 | 4 10 (11 before truncation).
     assert store.lengths.tolist() == [9, 5, 21, 8, 19, 9, 14]
     assert store.lengths_at(np.array([4, 0])).tolist() == [19, 9]

@@ -86,6 +86,18 @@ def test_tokens_equal_those_of_single_calls(tmp_path, monkeypatch, pairs, trunca
     assert (store.tokens.dtype, store.type_ids.dtype) == (np.uint16, np.uint8)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_long_text_is_cut_as_by_the_tokenizer_in_one_call(tmp_path, monkeypatch, side):
+    tokenizer, calls, call = tiny_tokenizer(), [], encode._call
+    tokenizer.truncation_side = side
+    monkeypatch.setattr(encode, "_call", lambda *texts, **limits: calls.append(limits) or call(*texts, **limits))
+    store = tokenize(samples(), tokenizer, max_length=7, need_token_type_ids=True, cache_dir=tmp_path)
+    theirs = tokenizer(TEXTS, truncation=True, max_length=7)
+    assert rows_of(store) == theirs["input_ids"]
+    assert rows_of(store, "type_ids") == theirs["token_type_ids"]
+    assert (store.num_truncated, len(calls)) == (1, 1)
+
+
 def test_slow_tokenizers_work_too(tmp_path):
     tokenizer = transformers.ByT5Tokenizer()
     assert not tokenizer.is_fast
