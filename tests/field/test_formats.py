@@ -108,6 +108,18 @@ TABLES: dict[str, dict[str, list[Any]]] = {
         ],
         "is_impossible": [None, True],
     },
+    "plain_tags.txt": {
+        "tokens": [
+            *(["Inês", "Prado", "rema", "."], ["O", "Tua", "sobe", "."], ["Choveu", "em", "Chaves", "."]),
+            *(["Fica", "o", "cais", "."], ["Tomé", "pesca", "cedo", "."], ["A", "Lousã", "arde", "."]),
+            *(["Nada", "muda", "aqui", "."], ["Zoé", "lê", "mapas", "."]),
+        ],
+        "tags": [
+            *(["PESSOA", "PESSOA", "O", "O"], ["O", "LOCAL", "O", "O"], ["O", "O", "LOCAL", "O"]),
+            *(["O", "O", "O", "O"], ["PESSOA", "O", "O", "O"], ["O", "LOCAL", "O", "O"]),
+            *(["O", "O", "O", "O"], ["PESSOA", "O", "O", "O"]),
+        ],
+    },
     "label_studio.json": {
         "id": [1, 2, 3],
         "num_annotations": [1, 0, 2],
@@ -140,6 +152,22 @@ def test_an_encoding_is_for_files_with_any_suffix():
     assert table["tokens"].to_pylist() == [["Belém", "("], ["Sá"]]
 
 
+WORDS_AND_CLASSES = "boat\tO\nsea\tX\n" * 20
+TABLES_OF_WORDS = {
+    "no empty line": WORDS_AND_CLASSES,
+    "a header": "word\ttag\n\n" + WORDS_AND_CLASSES,
+    "a text": "a boat\tO\n\n" + WORDS_AND_CLASSES,
+    "no O": "boat\tX\n\n" + WORDS_AND_CLASSES.replace("O", "Y"),
+    "many classes": "boat\tO\n\n" + "".join(f"sea\tO\nboat\t{number}\n" for number in range(20)),
+}
+
+
+@pytest.mark.parametrize("text", TABLES_OF_WORDS.values(), ids=TABLES_OF_WORDS)
+def test_a_table_of_words_and_classes_is_no_conll(tmp_path: Path, text: str):
+    (tmp_path / "a.tsv").write_text(text)
+    assert "tokens" not in read_table(str(tmp_path / "a.tsv")).column_names
+
+
 def test_options_of_a_table_make_it_one():
     assert read_table(str(FOLDER / "cola.tsv"), FileReading(header=False)).column_names == ["1", "2", "3", "4"]
     table = read_table(str(FOLDER / "words.txt"), FileReading(separator=" ", header=False))
@@ -147,7 +175,8 @@ def test_options_of_a_table_make_it_one():
 
 
 @pytest.mark.parametrize(("name", "code"), [
-    ("brat.ann", "data.format"), ("unknown.dat", "data.format"), ("cities.train", "data.encoding"),
+    ("brat.ann", "data.format"), ("webanno.tsv", "data.format"), ("unknown.dat", "data.format"),
+    ("cities.train", "data.encoding"),
     ("columns_of_pandas.json", "data.unreadable"), ("splits.json", "data.unreadable"),
 ])  # fmt: skip
 def test_other_files_are_refused_by_name(name: str, code: str):

@@ -22,6 +22,7 @@ GUESSES = {
     "mrpc.tsv": ("classification", "#1 String", "#2 String", "Quality"),
     "number_tags.jsonl": ("token_classification", "words", None, "ner"),
     "ontonotes.gold_conll": ("token_classification", "tokens", None, "tags"),
+    "plain_tags.txt": ("token_classification", "tokens", None, "tags"),
     "prodigy.jsonl": ("token_classification", "text", None, "spans"),
     "prodigy_choice.jsonl": ("classification", "text", None, "label"),
     "qnli.tsv": ("classification", "question", "sentence", "label"),

@@ -5,15 +5,16 @@ Parsers are as in `paratune.data.tables`. Imports no torch.
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pyarrow as pa
 
 from paratune.config.sections import FileReading
 from paratune.data.json_tables import parse_json
-from paratune.data.tables import line_error, parse_tsv
-from paratune.errors import DataError
+from paratune.data.tables import SAMPLE, line_error, parse_tsv
+from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,6 @@ _COMMENT = re.compile(r"#\s*[\w.:-]+(\s[\w.:-]+)* = |#\s*(newdoc|newpar)\b|# id\
 word."""
 _RANGE_OR_EMPTY = re.compile(r"\d+[-.]\d+")
 """Number of several words in one (1-2), or of a word that is not in the text (1.1)."""
-_SAMPLE = 100_000
-"""Characters at the beginning of a file, from which its format is found."""
 
 
 def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
@@ -37,7 +36,7 @@ def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
     before a sentence: `# key = value`, and lines that begin with # and have another number of columns than the words
     (`#<tab>URL` in GermEval, `# id ...` in MultiCoNER). A file with one column has words without tags, for prediction.
     """
-    width = None
+    width, has_tags = None, False
     sentences: list[list[list[str]]] = []
     for lines in _sentences(text):
         words: list[list[str]] = []
@@ -47,16 +46,22 @@ def parse_conll(text: str, source: str, reading: FileReading) -> pa.Table:
             if is_start or (not words and line.startswith("#") and _is_comment(line, lines, width)):
                 continue
             width = width or len(fields)
-            if len(fields) != width or not fields[0].strip():
-                problem = (
-                    f"{len(fields)} columns, and earlier lines have {width}; write one word and its tag per line, and "
-                    "an empty line between two sentences"
-                )
+            has_tags = has_tags or bool(fields[-1].strip())
+            empty = "word" if not fields[0].strip() else "tag" if has_tags and not fields[-1].strip() else None
+            if len(fields) != width or empty:
+                found = f"the {empty} is empty" if empty else f"{len(fields)} columns, and earlier lines have {width}"
+                problem = f"{found}; write one word and its tag per line, and an empty line between two sentences"
                 raise line_error(source, number, problem, code="data.unreadable")
             words.append(fields)
         if words:
             sentences.append(words)
     _refuse_numbers_of_words(sentences, source)
+    if len(sentences) == 1 and len(sentences[0]) > 1000:  # a file without empty lines
+        advice = """write one after each sentence: awk '{print} $1 ~ /[.!?]$/ {print ""}' FILE > NEW"""
+        extra = coded("data.one_sentence", source=source, num_words=len(sentences[0]))
+        log.warning(
+            "%s: no empty line, so %d words are one sentence; %s", source, len(sentences[0]), advice, extra=extra
+        )
     language = re.match(r"[a-z-]{2,12}:", sentences[0][0][0]) if sentences else None
     if language and all(fields[0].startswith(language[0]) for words in sentences for fields in words):
         log.info("%s: the words without %r before each, as in WikiANN", source, language[0])
@@ -132,16 +137,8 @@ def _sentence_table(columns: dict[str, list[list[str]]]) -> pa.Table:
 
 def _sentences(text: str) -> Iterator[list[tuple[int, str]]]:
     """Yield the lines of each sentence with their numbers; comments before a sentence are part of it."""
-    sentence: list[tuple[int, str]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            if sentence:
-                yield sentence
-            sentence = []
-        else:
-            sentence.append((number, line))
-    if sentence:
-        yield sentence
+    lines = enumerate(text.split("\n"), start=1)
+    yield from ([*group] for has_text, group in groupby(lines, key=lambda line: bool(line[1].strip())) if has_text)
 
 
 def _parse_conll_2012(text: str, source: str, reading: FileReading) -> pa.Table:
@@ -167,23 +164,28 @@ def _parse_fasttext(text: str, source: str, reading: FileReading) -> pa.Table:
     return pa.table({"text": texts, "label": labels})
 
 
-def _refuse_brat(text: str, source: str, reading: FileReading) -> pa.Table:
-    message = (
-        f"{source} has annotations of BRAT, whose texts are in other files, which paratune does not read; write JSON "
-        'lines with both: {"text": "Ana left", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
-    )
+def _refuse(text: str, source: str, reading: FileReading) -> pa.Table:
+    message = f"{source} is a WebAnno TSV, the format of WebAnno and INCEpTION; export the document as CoNLL 2002"
+    if not text.startswith("#FORMAT"):
+        message = (
+            f"{source} has annotations of BRAT, whose texts are in other files, which paratune does not read; write "
+            'JSON lines with both: {"text": "Ana left", "spans": [{"start": 0, "end": 3, "label": "PER"}]}'
+        )
     raise DataError(message, code="data.format", source=source)
 
 
 def _all(rows: list[list[str]], width: int, patterns: dict[int, str]) -> bool:
     """Return whether all rows have `width` fields, and those at the keys match the patterns."""
-    checks = [(at, re.compile(pattern)) for at, pattern in patterns.items()]
-    return all(len(row) == width and all(check.fullmatch(row[at]) for at, check in checks) for row in rows)
+    return all(len(row) == width and all(re.fullmatch(sign, row[at]) for at, sign in patterns.items()) for row in rows)
 
 
 def _is_conll(rows: list[list[str]], text: str) -> bool:
-    has_tags = all(len(row) == len(rows[0]) > 1 and re.fullmatch(_TAG, row[-1]) and " " not in row[0] for row in rows)
-    return has_tags and any(row[-1] != "O" for row in rows)
+    tags = Counter(row[-1] for row in rows)
+    if len(tags) + ("O" not in tags) < 2 or any(len(row) != len(rows[0]) or " " in row[0] for row in rows):
+        return False
+    # Tags without B- and I-: O is one of few, line 1 is no header, and empty lines are between sentences.
+    is_plain = "O" in tags and 10 * len(tags) < len(rows) and tags[rows[0][-1]] > 1 and re.search(r"\S\s*\n\r?\n", text)
+    return len(rows[0]) > 1 and (bool(is_plain) or all(re.fullmatch(_TAG, tag) for tag in tags))
 
 
 Parser = Callable[[str, str, FileReading], pa.Table]
@@ -193,7 +195,7 @@ _COLA = ["source", "label", "star", "sentence"]
 TEXT_FORMATS: tuple[tuple[str, Callable[[list[list[str]], str], bool], Parser], ...] = (
     ("JSON lines", lambda rows, text: all(row[0][:2] == '{"' and row[-1][-1:] == "}" for row in rows), parse_json),
     ("fastText", lambda rows, text: all(row[0].startswith("__label__") for row in rows), _parse_fasttext),
-    ("BRAT", lambda rows, text: bool(re.match(r"T\d+\t\S+ \d+ \d+", text)), _refuse_brat),
+    ("BRAT", lambda rows, text: bool(re.match(r"T\d+\t\S+ \d+ \d+|#FORMAT=WebAnno TSV", text)), _refuse),
     ("CoNLL-U", lambda rows, text: _all(rows, _NUM_COLUMNS, {0: r"\d+([-.]\d+)?"}), parse_conllu),
     ("CoNLL-2012", lambda rows, text: text.startswith("#begin document") and len(rows[0]) > 10, _parse_conll_2012),
     (
@@ -219,7 +221,7 @@ comments, and from the text; parser."""
 
 def text_format(text: str) -> tuple[str, Parser] | None:
     """Return name and parser of the format that the beginning of a text has; None where it is not recognised."""
-    lines = text[:_SAMPLE].split("\n")[: -1 if len(text) > _SAMPLE else None]
+    lines = text[:SAMPLE].split("\n")[: -1 if len(text) > SAMPLE else None]
     marks = ("-DOCSTART-", "#\t", "# ", "#begin ", "#end ")
     rows = [_fields(line) for line in lines if line.strip() and not line.startswith(marks)]
     return next(((name, parse) for name, is_one, parse in TEXT_FORMATS if rows and is_one(rows, text)), None)

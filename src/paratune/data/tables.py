@@ -28,8 +28,8 @@ FIRST_LINE = b"header"
 SEPARATOR = b"separator"
 """Key in the metadata of a table with the text between its fields."""
 SEPARATORS = (",", ";", "\t", "|")
-_SAMPLE = 100_000
-"""Characters at the beginning of a file, from which its layout is found."""
+SAMPLE = 100_000
+"""Characters at the beginning of a file, from which its layout and its format are found."""
 _MARKS = (
     *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
     *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
@@ -113,7 +113,7 @@ def parse_tsv(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Tab
 
 def _found_separator(text: str, usual: str) -> str:
     """Return the first separator with which all rows of the sample have the fields of the header, at least two."""
-    sample, is_cut = text[:_SAMPLE], len(text) > _SAMPLE
+    sample, is_cut = text[:SAMPLE], len(text) > SAMPLE
     header = sample.lstrip().partition("\n")[0]
     candidates = [mark for mark in dict.fromkeys((usual, *SEPARATORS)) if mark in header]
     for mark, quote in product(candidates, ('"', None)):
@@ -190,7 +190,7 @@ def parse_text(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     Text whose first lines all have the same number of tabs, and text with `data.separator` or `data.header: false`, is
     a table as for `parse_csv`.
     """
-    first_lines = text[:_SAMPLE].split("\n")[: -1 if len(text) > _SAMPLE else None]
+    first_lines = text[:SAMPLE].split("\n")[: -1 if len(text) > SAMPLE else None]
     tabs = {line.count("\t") for line in first_lines if line.strip()}
     if reading.separator is not None or not reading.header or (len(tabs) == 1 and 0 not in tabs):
         return parse_tsv(text, source, reading)

@@ -1,5 +1,5 @@
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 
 from paratune.data.read import read_table
 
@@ -34,14 +34,31 @@ def test_a_file_without_tags_is_for_prediction(tmp_path):
     assert read_table(str(tmp_path / "a.conll")).to_pydict() == {"tokens": [["EU", "rejects"], ["German"]]}
 
 
+def test_empty_tags_are_for_prediction(tmp_path):
+    assert read(tmp_path, "EU\t\nrejects\t\n") == {"tokens": [["EU", "rejects"]], "tags": [["", ""]]}
+
+
+def test_a_file_without_empty_lines_is_a_warning(tmp_path, caplog):
+    assert len(read(tmp_path, "EU B-ORG\n" + "rejects O\n" * 1000)["tokens"]) == 1
+    check_logged(caplog, "data.one_sentence", "1001")
+
+
 def test_universal_dependencies(tmp_path):
     (tmp_path / "a.conllu").write_text(UD, encoding="utf-8")
     table = read_table(str(tmp_path / "a.conllu")).to_pydict()
     assert table == {"tokens": [["vamos", "nos"]], "tags": [["VERB", "PRON"]]}
 
 
-@pytest.mark.parametrize(("name", "text", "line"), [("a.conll", "EU O\nrejects\n", 2), ("a.conllu", "1\tEU\tO\n", 1)])
-def test_lines_of_another_width_are_named(tmp_path, name, text, line):
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.conll", "EU O\nrejects\n", 2),
+        ("a.conllu", "1\tEU\tO\n", 1),
+        ("a.conll", "EU\tO\n\trejects\n", 2),
+        ("a.conll", "EU\tO\n\nrejects\t\n", 3),
+    ],
+)
+def test_lines_of_another_width_or_without_a_word_or_a_tag_are_named(tmp_path, name, text, line):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with raises_code("data.unreadable", f"line {line}", line=line):
         read_table(str(tmp_path / name))
