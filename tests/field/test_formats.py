@@ -120,6 +120,18 @@ TABLES: dict[str, dict[str, list[Any]]] = {
             *(["O", "O", "O", "O"], ["PESSOA", "O", "O", "O"]),
         ],
     },
+    "cluener.jsonl": {
+        "text": ["Rui e Ana em Faro", "Nada"],
+        "label": [[PER, PER | {"start": 6, "end": 9}, {"start": 13, "end": 17, "label": "LOC"}], []],
+    },
+    "text_positions.json": {
+        "id": ["3"],
+        "title": ["Rio"],
+        "context": ["O rio nasce aqui."],
+        "question": ["Quem nasce?"],
+        "answers": [{"text": ["rio"], "answer_start": [2]}],
+        "is_impossible": [None],
+    },
     "label_studio.json": {
         "id": [1, 2, 3],
         "num_annotations": [1, 0, 2],
@@ -199,6 +211,7 @@ def test_lists_of_one_label_are_labels(name: str, labels: list[str], ids: list[i
 
 
 SPANS = {
+    "cluener.jsonl": ("text", "label", [["B-PER", "O", "B-PER", "O", "B-LOC"], ["O"]]),
     "doccano_spans.jsonl": ("text", "label", [["O"] * 7, ["B-PER", "O", "B-PER", "I-PER", "O", "B-LOC", "O"]]),
     "doccano_relations.jsonl": ("text", "entities", [["B-PER", "O"]]),
     "prodigy.jsonl": ("text", "spans", [["B-PER", "O"]]),

@@ -11,6 +11,7 @@ from paratune.data.read import read_table
 FOLDER = Path(__file__).parent
 GUESSES = {
     "cola.tsv": ("classification", "sentence", None, "label"),
+    "cluener.jsonl": ("token_classification", "text", None, "label"),
     "conll2003.testa": ("token_classification", "tokens", None, "tags"),
     "doccano_classes.jsonl": ("classification", "text", None, "label"),
     "doccano_spans.jsonl": ("token_classification", "text", None, "label"),

@@ -26,6 +26,12 @@ def test_a_file_that_is_no_data_is_named_for_what_it_is(name: str, code: str):
         read_table(str(FOLDER / name))
 
 
+def test_an_item_that_is_no_object_is_shown_as_it_is_written(tmp_path: Path):
+    (tmp_path / "a.json").write_text('[["olá"]]', encoding="utf-8")
+    with raises_code("data.unreadable", "item 0", "olá"):
+        read_table(str(tmp_path / "a.json"))
+
+
 def test_parts_of_objects_are_columns_by_their_path():
     task = MultiLabelTask(kind="multi_label", labels=["wind", "sea"])
     table = read_table(str(FOLDER / "nested.jsonl"))

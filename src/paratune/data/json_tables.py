@@ -66,7 +66,8 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     num_rows = 0
     for place, value in chain(first, objects):
         if not isinstance(value, dict):
-            message = f'{source}, {place}: {json.dumps(value)[:60]} is not an object; expected {{"column": value, ...}}'
+            shown = json.dumps(value, ensure_ascii=False)[:60]
+            message = f'{source}, {place}: {shown} is not an object; expected {{"column": value, ...}}'
             raise DataError(message, code="data.unreadable", source=source)
         if convert is not None:
             try:
@@ -175,6 +176,7 @@ def _answers(answers: list[Any] | None, where: str) -> dict[str, list[Any]] | No
 def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -> Any:
     is_object = isinstance(value, dict)
     part = value.get(key) if is_object else value
+    part = int(part) if kind is int and isinstance(part, str) and part.isdecimal() else part
     # bool is a subclass of int, but True is no id and no position.
     if is_object and isinstance(part, kind) and (kind is bool or not isinstance(part, bool)):
         return part
@@ -263,6 +265,16 @@ def _doccano_row(row: dict[str, Any]) -> dict[str, Any]:
     return {key: spans(value) for key, value in row.items()}
 
 
+def _cluener_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with spans in place of {"PER": {"Ana": [[0, 2]]}}, which has places of first and last characters."""
+    try:
+        places = [(kind, place) for kind, texts in row["label"].items() for each in texts.values() for place in each]
+        spans = [{"start": first, "end": last + 1, "label": kind} for kind, (first, last) in places]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return row
+    return row | {"label": spans}
+
+
 def _prodigy_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return an example without its tokens and options; of one that is not accepted, label and spans are null."""
     kept = {key: value for key, value in row.items() if key not in ("tokens", "options", "accept")}
@@ -298,6 +310,7 @@ JSON_FORMATS: tuple[tuple[str, Callable[[dict[str, Any]], bool], Callable[[dict[
         lambda row: isinstance(row.get("data"), dict) and isinstance(row.get("annotations"), list),
         _label_studio_row,
     ),
+    ("CLUENER", lambda row: _cluener_row(row).get("label") not in (row.get("label"), []), _cluener_row),
     ("doccano, with spans", lambda row: _doccano_row(row) != row, _doccano_row),
 )
 """Formats of rows of JSON: name, sign in one of the first rows, and the row that is read."""
