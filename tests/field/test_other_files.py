@@ -1,6 +1,7 @@
 """Files that stand for the data, nested objects, and spreadsheets."""
 
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,14 @@ FOLDER = Path(__file__).parent
 def test_a_file_that_is_no_data_is_named_for_what_it_is(name: str, code: str):
     with raises_code(code, name):
         read_table(str(FOLDER / name))
+
+
+@pytest.mark.parametrize("name", ["texts.zip", "texts.csv"])
+def test_an_archive_is_named_for_what_it_is(tmp_path: Path, name: str):
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("texts.csv", "text\na\n")
+    with raises_code("data.not_data", name):
+        read_table(str(tmp_path / name))
 
 
 def test_an_item_that_is_no_object_is_shown_as_it_is_written(tmp_path: Path):
@@ -89,7 +98,7 @@ class Book:
         return SimpleNamespace(to_python=lambda: rows[name])
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.ods"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.xls", "a.ods"])
 def test_a_sheet_is_a_table_of_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     path = tmp_path / name
     path.write_bytes(b"PK sheet")

@@ -182,12 +182,12 @@ def _files(found: Contradictions) -> None:
         keys = ("data.train", "data.validation", "data.test")
         found.unused("data.hub_revision", "without a data set of the hub (hub:NAME)", *keys)
     names = [source.partition("#")[0].removesuffix(".gz").lower() for _, source in data_sources(data)]
-    if all(local_path(name) is None or name.endswith((".parquet", ".xlsx", ".ods")) for name in names):
+    if all(local_path(name) is None or name.endswith((".parquet", ".xlsx", ".xls", ".ods")) for name in names):
         found.unused("data.encoding", "without a text file", "data.train")
     separated = (".csv", ".tsv", ".txt")
     if not any(name.endswith(separated) for name in names):
         found.unused(("data.separator", "data.quote"), "without a CSV, TSV or .txt file", "data.train")
-    if not any(name.endswith((*separated, ".xlsx", ".ods")) for name in names):
+    if not any(name.endswith((*separated, ".xlsx", ".xls", ".ods")) for name in names):
         found.unused("data.header", "without a CSV, TSV or .txt file or a spreadsheet", "data.train")
     if data.num_workers == 0:
         found.unused("data.prefetch_factor", "without worker processes (data.num_workers: 0)", "data.num_workers")

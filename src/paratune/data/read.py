@@ -151,6 +151,9 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
         raise source_error(path, problem, code="data.not_data")
     if kind == PARQUET:
         return parse_parquet(raw, str(path))
+    if start.startswith(b"pk\3\4") and kind in ("", ".zip", *PARSERS):
+        problem = " is a zip archive, or a spreadsheet without its suffix .xlsx; unpack or rename it"
+        raise source_error(path, problem, code="data.not_data")
     if kind in SPREADSHEETS:
         return _parse_spreadsheet(raw, str(path), split, reading)
     is_known = kind in PARSERS
@@ -218,7 +221,7 @@ def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: File
 
 
 PARQUET = ".parquet"
-SPREADSHEETS = (".xlsx", ".ods")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 PARSERS: dict[str, Callable[[str, str, FileReading], pa.Table]] = {
     ".csv": parse_csv,
     ".tsv": parse_tsv,

@@ -126,7 +126,7 @@ BAD = {
         (b"text,text\na,1\n", "column text occurs more than once"),
         (b"text,label\nna\xefve,1\n", "line 2: byte 0xef at offset 13 is not UTF-8"),
         (b"text,label\n\x00\x01\xff,1\n", "binary"),
-        (b"PK\x03\x04\x00\x00\x00", "binary"),
+        (b"PNG\x03\x04\x00\x00\x00", "binary"),
     ],
     "bom.csv": [(b"\xef\xbb\xbfa\n\n\xff\n", "line 3: byte 0xff at offset 6")],
     "a.tsv": [(b"text\tlabel\na\n", "line 2: 1 fields, but the header has 2")],
