@@ -7,7 +7,7 @@ import pytest
 from raised import check_logged, raises_code
 
 from paratune.config.sections import Columns, FileReading
-from paratune.config.task_sections import ClassificationTask, TokenClassificationTask
+from paratune.config.task_sections import ClassificationTask, MultiLabelTask, TokenClassificationTask
 from paratune.data.columns import TableReader
 from paratune.data.guess import guess_options
 from paratune.data.read import read_table
@@ -132,6 +132,17 @@ TABLES: dict[str, dict[str, list[Any]]] = {
         "answers": [{"text": ["rio"], "answer_start": [2]}],
         "is_impossible": [None],
     },
+    "python_lists.csv": {
+        "essay": [
+            "A estrada sobe devagar, e de cada lado há muros de pedra solta que ninguém levantou em todos estes anos.\n"
+            "Fim d'ano.",
+            "Curto.",
+            "Sem nada.\n",
+        ],
+        "genres": [["calm", "long"], [], None],
+        "marks": [[160, 80], [40, 0], [0, 0]],
+        "note": ["[sic] to be [sic]", "[none]", "[1]"],
+    },
     "label_studio.json": {
         "id": [1, 2, 3],
         "num_annotations": [1, 0, 2],
@@ -208,6 +219,14 @@ def test_lists_of_one_label_are_labels(name: str, labels: list[str], ids: list[i
     assert samples.labels.tolist() == ids
     guess = guess_options(table, name, columns={})
     assert (guess.kind, guess.values["task.labels"]) == ("classification", labels)
+
+
+def test_lists_as_python_prints_them_are_sets_of_labels():
+    task = MultiLabelTask(kind="multi_label", labels=["calm", "long"])
+    table = read_table(str(FOLDER / "python_lists.csv"))
+    samples = select(TableReader(table, Columns(text="essay", label="genres"), "drop", "x"), task)
+    assert samples.labels is not None
+    assert (samples.rows.tolist(), samples.labels.tolist()) == ([0, 1], [[1, 1], [0, 0]])
 
 
 SPANS = {

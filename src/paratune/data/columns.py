@@ -441,7 +441,7 @@ def check_header(table: pa.Table, label: str, source: str) -> None:
 
 
 def _present(table: pa.Table, name: str) -> list[str]:
-    return [value.strip() for value in table.column(name).to_pylist() if value is not None and value.strip()]
+    return [text for value in table.column(name).to_pylist() if value is not None and (text := str(value).strip())]
 
 
 def _is_name(table: pa.Table, name: str) -> bool:

@@ -3,12 +3,14 @@
 A parser takes the text of a file, its name for messages, and how it is read; it returns a table. Imports no torch.
 """
 
+import ast
 import codecs
 import csv
 import io
 import logging
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -152,9 +154,26 @@ def _table(text: str, source: str, *, delimiter: str, quote: str | None, has_hea
         if len(rows) == 20_000:  # Arrow strings need a third of the memory of Python strings
             _flush(rows, chunks)
     _flush(rows, chunks)
-    columns = [pa.chunked_array(chunk, type=pa.string()) for chunk in chunks]
+    columns = [_with_lists(pa.chunked_array(chunk, type=pa.string()), source) for chunk in chunks]
     about = {SEPARATOR: delimiter} | ({FIRST_LINE: b"1"} if has_header else {})
     return pa.Table.from_arrays(columns, names=names, metadata=about)
+
+
+def _with_lists(column: pa.ChunkedArray, source: str) -> pa.Array | pa.ChunkedArray:
+    """Return lists for a column of texts such as "['tea', 'hot']" (to_csv of pandas), or texts of their paragraphs."""
+    start = column[:100].to_pylist()
+    if not any(start) or not all(text[:1] + text[-1:] in ("", "[]") for text in start):
+        return column
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of backslashes in texts that are no lists
+            lists = [ast.literal_eval(text) if text else None for text in column.to_pylist()]
+        # A label or a word is shorter than a paragraph.
+        is_text = any(isinstance(item, str) and len(item) > 100 for row in lists for item in row or ())
+        found = pa.array(["\n".join(row or ()) for row in lists] if is_text else lists)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, pa.ArrowException):
+        return column
+    log.info("%s: lists, as Python prints them, are read as %s", source, "texts" if is_text else "lists")
+    return found
 
 
 def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
