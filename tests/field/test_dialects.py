@@ -124,6 +124,16 @@ def test_an_error_of_columns_and_labels_has_no_whole_row(tmp_path: Path):
         assert len(str(error.value)) < 1000
 
 
+@pytest.mark.parametrize(("row", "is_warning"), [('"Sim."\t1\n', True), ('"Sim" e não\t1\n', False)])
+def test_quotes_that_are_plain_because_of_one_field_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str, is_warning: bool
+):
+    (tmp_path / "a.tsv").write_text("text\tn\n" + row * 20 + '"Diz "não"."\t2\n', encoding="utf-8")
+    assert read_table(str(tmp_path / "a.tsv")).to_pylist()[-1] == {"text": '"Diz "não"."', "n": "2"}
+    assert [record.code for record in caplog.records if hasattr(record, "code")] == ["data.quotes_plain"] * is_warning
+    assert is_warning == ("line 22" in caplog.text)
+
+
 def test_a_row_with_too_many_fields_is_named_with_the_separator_of_the_header(tmp_path: Path):
     (tmp_path / "a.csv").write_text("a;b\n1;2;3\n")
     with raises_code("data.unreadable", "line 2", "3 fields", "';'"):

@@ -6,6 +6,7 @@ Imports no torch.
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -267,12 +268,10 @@ def _doccano_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def _cluener_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with spans in place of {"PER": {"Ana": [[0, 2]]}}, which has places of first and last characters."""
-    try:
+    with suppress(AttributeError, LookupError, TypeError, ValueError):
         places = [(kind, place) for kind, texts in row["label"].items() for each in texts.values() for place in each]
-        spans = [{"start": first, "end": last + 1, "label": kind} for kind, (first, last) in places]
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return row
-    return row | {"label": spans}
+        return row | {"label": [{"start": first, "end": last + 1, "label": kind} for kind, (first, last) in places]}
+    return row
 
 
 def _prodigy_row(row: dict[str, Any]) -> dict[str, Any]:

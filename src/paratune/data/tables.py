@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import AS_FOUND, FileReading
-from paratune.errors import DataError
+from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +103,19 @@ def parse_csv(text: str, source: str, reading: FileReading = AS_FOUND, usual: st
     if separator == "\t":
         try:
             return table(quote='"' if text.startswith('"') or '\t"' in text or '\n"' in text else None)
-        except DataError:
+        except DataError as error:
+            begun, quoted = (
+                len(re.findall(sign, text)) for sign in (r'(?m)(?:^|\t)"', r'(?m)(?:^|\t)"[^\t\n]*"(?=\t|\r?$)')
+            )
+            if 10 <= begun < 1.1 * quoted:
+                message = "%s; until it is corrected, quotes are plain characters in all fields, also around them"
+                log.warning(message, error, extra=coded("data.quotes_plain", source=source))
             return table(quote=None)
     return table(quote='"')
 
 
-def parse_tsv(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
-    """Parse tab-separated values, as `parse_csv`."""
-    return parse_csv(text, source, reading, "\t")
+parse_tsv = partial(parse_csv, usual="\t")
+"""Parse tab-separated values, as `parse_csv`."""
 
 
 def _found_separator(text: str, usual: str) -> str:
@@ -188,17 +193,16 @@ def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
 def _records(text: str, source: str, delimiter: str, quote: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the last line, fields) of each record that is not blank."""
     quoting: Literal[0, 3] = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
     limit = csv.field_size_limit(sys.maxsize)  # the default limit is 128 KiB
     try:
-        lines = io.StringIO(text, newline="")
-        reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
-        try:
-            for record in reader:
-                if record:
-                    yield reader.line_num, record
-        except csv.Error as error:
-            problem = f'{error}; write a quote inside a quoted field twice ("")'
-            raise line_error(source, reader.line_num, problem, code="data.unreadable") from error
+        for record in reader:
+            if record:
+                yield reader.line_num, record
+    except csv.Error as error:
+        problem = f'{error}; write a quote inside a quoted field twice ("")'
+        raise line_error(source, reader.line_num, problem, code="data.unreadable") from error
     finally:
         csv.field_size_limit(limit)
 
@@ -213,8 +217,7 @@ def parse_text(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     tabs = {line.count("\t") for line in first_lines if line.strip()}
     if reading.separator is not None or not reading.header or (len(tabs) == 1 and 0 not in tabs):
         return parse_tsv(text, source, reading)
-    lines = (line.removesuffix("\r") for line in text.split("\n"))
-    return _documents(line for line in lines if line.strip())
+    return _documents(line.removesuffix("\r") for line in text.split("\n") if line.strip())
 
 
 def parse_paragraphs(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
