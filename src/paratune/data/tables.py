@@ -104,10 +104,8 @@ def parse_csv(text: str, source: str, reading: FileReading = AS_FOUND, usual: st
         try:
             return table(quote='"' if text.startswith('"') or '\t"' in text or '\n"' in text else None)
         except DataError as error:
-            begun, quoted = (
-                len(re.findall(sign, text)) for sign in (r'(?m)(?:^|\t)"', r'(?m)(?:^|\t)"[^\t\n]*"(?=\t|\r?$)')
-            )
-            if 10 <= begun < 1.1 * quoted:
+            quoted = len(re.findall(r'(?m)(?:^|\t)"[^\t\n]*"(?=\t|\r?$)', text))
+            if 10 <= len(re.findall(r'(?m)(?:^|\t)"', text)) < 1.1 * quoted:
                 message = "%s; until it is corrected, quotes are plain characters in all fields, also around them"
                 log.warning(message, error, extra=coded("data.quotes_plain", source=source))
             return table(quote=None)
@@ -159,12 +157,13 @@ def _table(text: str, source: str, *, delimiter: str, quote: str | None, has_hea
         if len(rows) == 20_000:  # Arrow strings need a third of the memory of Python strings
             _flush(rows, chunks)
     _flush(rows, chunks)
-    columns = [_with_lists(pa.chunked_array(chunk, type=pa.string()), source) for chunk in chunks]
+    texts = (pa.chunked_array(chunk, type=pa.string()) for chunk in chunks)
+    columns = [_with_lists(column, f"{source}, column {name}") for name, column in zip(names, texts, strict=True)]
     about = {SEPARATOR: delimiter} | ({FIRST_LINE: b"1"} if has_header else {})
     return pa.Table.from_arrays(columns, names=names, metadata=about)
 
 
-def _with_lists(column: pa.ChunkedArray, source: str) -> pa.Array | pa.ChunkedArray:
+def _with_lists(column: pa.ChunkedArray, where: str) -> pa.Array | pa.ChunkedArray:
     """Return lists for a column of texts such as "['tea', 'hot']" (to_csv of pandas), or texts of their paragraphs."""
     start = column[:100].to_pylist()
     if not any(start) or not all(text[:1] + text[-1:] in ("", "[]") for text in start):
@@ -177,7 +176,7 @@ def _with_lists(column: pa.ChunkedArray, source: str) -> pa.Array | pa.ChunkedAr
         found = pa.array(["\n".join(row or ()) for row in lists] if is_text else lists)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, pa.ArrowException):
         return column
-    log.info("%s: lists, as Python prints them, are read as %s", source, "texts" if is_text else "lists")
+    log.info("%s: lists, as Python prints them, are read as %s", where, "texts" if is_text else "lists")
     return found
 
 
