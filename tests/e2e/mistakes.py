@@ -251,7 +251,10 @@ FILES = [
     Mistake("empty label", "data.value_missing", ("row 20", "data.missing"), in_data(rows("a film,"))),
     Mistake("comma in a text", "data.unreadable", ("line 22", "3 fields"), in_data(rows("good, but long,positive"))),
     Mistake(
-        "Latin-1", "data.encoding", ("line 22", "0xe9"), in_data((rows() + "caf\u00e9,positive\n").encode("latin-1"))
+        "Cyrillic",
+        "data.encoding",
+        ("line 22", "0xec"),
+        in_data((rows() + "\u043c\u0438\u0440,positive\n").encode("cp1251")),
     ),
 ]
 

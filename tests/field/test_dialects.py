@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 
 from paratune.config.sections import Columns, FileReading
 from paratune.config.task_sections import RegressionTask
 from paratune.data.columns import TableReader
 from paratune.data.read import read_table
 from paratune.data.selection import select
+from paratune.data.tables import ENCODING
 from paratune.errors import DataError
 
 FOLDER = Path(__file__).parent
@@ -92,9 +93,31 @@ def test_commas_that_may_be_thousands_are_not_read_as_decimals(tmp_path: Path, t
         )
 
 
-def test_another_encoding_is_named_with_the_line_as_it_may_be_meant():
-    with raises_code("data.encoding", "line 2", "0xf6", "cp1252", "Köln"):
-        read_table(str(FOLDER / "german_spreadsheet.csv"))
+def test_cp1252_is_guessed_with_one_warning(caplog: pytest.LogCaptureFixture):
+    name, _, columns = FILES["semicolons, cp1252, CRLF"]
+    table = read_table(str(FOLDER / name))
+    assert (table.to_pydict(), table.schema.metadata[ENCODING]) == (columns, b"cp1252")
+    check_logged(caplog, "data.encoding", "line 2", "Köln")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Привет, мир", "cp1251"),
+        ("Привет, мир", "koi8-r"),
+        ("Καλημέρα κόσμε", "cp1253"),
+        ("これはテストです", "shift-jis"),
+        ("这是一个测试", "gbk"),
+        ("안녕하세요", "euc-kr"),
+        ("a \x81 b", "latin-1"),
+        ("não são então \udce9", "utf-8"),  # one damaged byte
+    ],
+)
+def test_what_is_not_likely_cp1252_is_not_guessed(tmp_path: Path, text: str, encoding: str):
+    errors = "surrogateescape" if encoding == "utf-8" else "strict"
+    (tmp_path / "a.csv").write_bytes(f"text,label\n{text},positive\n".encode(encoding, errors))
+    with raises_code("data.encoding", "line 2", "0x"):
+        read_table(str(tmp_path / "a.csv"))
 
 
 @pytest.mark.parametrize(

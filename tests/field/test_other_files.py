@@ -1,11 +1,13 @@
 """Files that stand for the data, nested objects, and spreadsheets."""
 
+import json
 import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from raised import raises_code
 
@@ -69,6 +71,41 @@ def test_objects_beside_texts_have_parts():
 def test_slices_and_figures_name_parts_of_objects():
     table = read_table(str(FOLDER / "nested.jsonl"))
     assert column_texts(table, "review.by.city", range(table.num_rows), source="x") == ["Ovar", "(none)"]
+
+
+TABLE = pd.DataFrame({"text": ["a b", "c", "d"], "label": [1, 0, 1]})
+
+
+@pytest.mark.parametrize("orient", ["split", "index", "columns", "table", "records"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_table_of_pandas_has_its_rows(tmp_path: Path, orient: Any, indent: int | None):
+    TABLE.to_json(tmp_path / "a.json", orient=orient, indent=indent)
+    table = read_table(str(tmp_path / "a.json"))
+    assert table.select(["text", "label"]).to_pydict() == TABLE.to_dict("list")
+
+
+def test_columns_of_lists_are_a_table_and_one_row_in_json_lines(tmp_path: Path):
+    for name, rows in (("a.json", 3), ("a.jsonl", 1)):
+        (tmp_path / name).write_text(json.dumps(TABLE.to_dict("list")))
+        assert read_table(str(tmp_path / name)).num_rows == rows
+    (tmp_path / "a.json").write_text(json.dumps({"tokens": ["a", "b"], "id": "x"}))
+    assert read_table(str(tmp_path / "a.json")).to_pylist() == [{"tokens": ["a", "b"], "id": "x"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE.set_axis(["x", "y", "z"]).to_json(orient="index"),
+        TABLE.set_axis(["x", "y", "z"]).to_json(orient="columns"),
+        TABLE.to_json(orient="values"),
+        '{"columns": ["a", "a"], "data": [[1, 2]]}',
+        '{"columns": ["a", "b"], "data": [[1, 2], [3]]}',
+    ],
+)
+def test_a_table_that_is_ambiguous_or_torn_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "a.json").write_text(text)
+    with raises_code("data.unreadable", "a.json"):
+        read_table(str(tmp_path / "a.json"))
 
 
 @pytest.mark.parametrize("suffix", ["xlsx", "ods"])

@@ -36,9 +36,9 @@ SQUAD = pa.schema([*_TEXTS, ("answers", _ANSWERS), ("is_impossible", pa.bool_())
 def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Parse one JSON object per line, one list of objects, or SQuAD's layout; missing keys of an object become null.
 
-    The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`. A column with
-    values of several types has strings; where it has objects or lists, the metadata `NESTED_AT` of its field is the
-    first row with one.
+    The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`, and an object may
+    have the columns of a table (`_rows_of_table`). A column with values of several types has strings; where it has
+    objects or lists, the metadata `NESTED_AT` of its field is the first row with one.
 
     Raises:
         DataError: A line is not a JSON object, an object has a key twice, or a part of SQuAD's layout is absent.
@@ -47,14 +47,11 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     if is_squad(whole):
         return squad_table(whole, source)
     objects: Iterator[tuple[str, Any]]
-    if whole is not None and isinstance(whole.get("data"), list) and set(whole) <= {"data", "version"}:
-        objects = ((f"item {number}", value) for number, value in enumerate(whole["data"]))
-    elif text.lstrip().startswith("["):
-        objects = ((f"item {number}", value) for number, value in enumerate(_load_json(text, source, source, "")))
-    elif whole is not None and _is_of_columns(whole):
-        advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
-        message = f"{source} is one object, whose values are no columns of a row ({listing(whole)}); {advice}"
-        raise DataError(message, code="data.unreadable", source=source)
+    items = None if whole is None else _rows_of_table(whole, source)
+    if items is None and text.lstrip().startswith("["):
+        items = _load_json(text, source, source, "")
+    if items is not None:
+        objects = ((f"item {number}", value) for number, value in enumerate(items))
     else:
         objects = _lines(text, source)
     first = [*islice(objects, 100)]
@@ -113,15 +110,36 @@ def _finish_annotations(columns: dict[str, list[Any]], source: str) -> None:
         log.warning(message, source, several, len(counts), NUM_ANNOTATIONS, extra=extra)
 
 
-def _is_of_columns(value: dict[str, Any]) -> bool:
-    """Return whether an object has tables or columns: lists of objects or lists, or values by number as of pandas."""
+def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
+    """Return the rows of a table in one object: `data`, or as `to_json` of pandas writes it; None for another object.
 
-    def is_table(part: Any) -> bool:
-        is_numbered = isinstance(part, dict) and bool(part) and all(key.isdecimal() for key in part)
-        return is_numbered or (isinstance(part, list) and any(isinstance(item, dict | list) for item in part))
+    Columns may also be lists, except in a file of JSON lines, where the object is a row of lists.
 
-    parts = [part for part in value.values() if isinstance(part, str | list | dict)]
-    return bool(parts) and all(map(is_table, parts))
+    Raises:
+        DataError: The object has several tables, or rows or columns by other names than numbers.
+    """
+    parts, names, data = [*value.values()], value.get("columns"), value.get("data")
+    if isinstance(data, list) and set(value) <= {"data", "version", "schema"}:  # schema: orient="table"
+        return data
+    if isinstance(data, list) and isinstance(names, list):  # orient="split"
+        width = len({*map(str, names)})
+        is_row = [isinstance(row, list) and len(row) == len(names) == width for row in data]
+        return [dict(zip(map(str, names), row, strict=True)) if is_row[at] else row for at, row in enumerate(data)]
+    lengths = {len(part) if isinstance(part, list) else 0 for part in parts}
+    if len(lengths) == 1 and max(lengths) > 1 and ".jsonl" not in source and ".ndjson" not in source:
+        return [dict(zip(value, row, strict=True)) for row in zip(*parts, strict=True)]
+    keys = [dict.fromkeys(part) for part in parts if isinstance(part, dict)]
+    if 0 < len(keys) == len(parts) and all(map(str.isdecimal, value)):  # orient="index"
+        return parts
+    if 0 < len(keys) == len(parts) and all(map(str.isdecimal, chain(*keys))):  # orient="columns"
+        return [{name: part.get(key) for name, part in value.items()} for key in dict.fromkeys(chain(*keys))]
+    # Lists of objects or lists are no values of a row, and objects with the same keys are rows or columns.
+    lists = [isinstance(part, list) and any(isinstance(item, dict | list) for item in part) for part in parts]
+    if (lists and all(lists)) or (1 < len(keys) == len(parts) and all(len(part) > 1 and part == keys[0] for part in keys)):
+        advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
+        message = f"{source} is one object, whose values are no columns of a row ({listing(value)}); {advice}"
+        raise DataError(message, code="data.unreadable", source=source)
+    return None
 
 
 def is_squad(value: Any) -> bool:

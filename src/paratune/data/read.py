@@ -29,7 +29,7 @@ from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.columns import TableReader
 from paratune.data.formats import parse_conll, parse_conllu, text_format
 from paratune.data.json_tables import parse_json
-from paratune.data.tables import decode, parse_csv, parse_paragraphs, parse_text, parse_tsv
+from paratune.data.tables import ENCODING, decode, parse_csv, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import ConfigError, DataError, did_you_mean, require
 
 log = logging.getLogger(__name__)
@@ -157,15 +157,17 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
     if kind in SPREADSHEETS:
         return _parse_spreadsheet(raw, str(path), split, reading)
     is_known = kind in PARSERS
-    text = decode(raw, str(path), reading.encoding) if is_known or b"\0" not in raw else ""
+    text, guessed = decode(raw, str(path), reading.encoding) if is_known or b"\0" not in raw else ("", None)
     is_plain = reading[1:4] == AS_FOUND[1:4] and not is_paragraphs and kind not in _ONE_FORMAT
     if is_plain and (named := text_format(text)) is not None:
         log.info("%s: read as %s", path, named[0])
-        return named[1](text, str(path), reading)
-    if not is_known:
+        table = named[1](text, str(path), reading)
+    elif not is_known:
         allowed = f"(allowed: {', '.join((*PARSERS, PARQUET, *SPREADSHEETS))}, each also with .gz); rename a text file"
         raise source_error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
-    return (parse_paragraphs if is_paragraphs else PARSERS[kind])(text, str(path), reading)
+    else:
+        table = (parse_paragraphs if is_paragraphs else PARSERS[kind])(text, str(path), reading)
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), ENCODING: guessed}) if guessed else table
 
 
 def _unpacked(path: Path) -> bytes:

@@ -25,6 +25,8 @@ from paratune.errors import DataError, coded
 
 log = logging.getLogger(__name__)
 
+ENCODING = b"encoding"
+"""Key in the metadata of a table with the encoding that was guessed for its file."""
 FIRST_LINE = b"header"
 """Key in the metadata of a table whose names of columns are the first line of a file."""
 SEPARATOR = b"separator"
@@ -50,8 +52,10 @@ def line_error(source: str, line: int, problem: str, *, code: str) -> DataError:
     return DataError(f"{source}, line {line}: {problem}", code=code, source=source, line=line)
 
 
-def decode(raw: bytes, source: str, encoding: str | None = None) -> str:
-    """Return the text of a file without its byte order mark; without `encoding` it is UTF-8, or what the mark tells.
+def decode(raw: bytes, source: str, encoding: str | None = None) -> tuple[str, str | None]:
+    """Return the text of a file without its byte order mark, and its encoding where that was guessed.
+
+    Without `encoding` the text is UTF-8, what the mark tells, or cp1252 where that is likely.
 
     Raises:
         DataError: It has another encoding (the message has the first invalid byte and its line), or it is binary.
@@ -71,13 +75,21 @@ def decode(raw: bytes, source: str, encoding: str | None = None) -> str:
         byte = error.start + (3 if is_utf8 and raw.startswith(codecs.BOM_UTF8) else 0)
         begin = max(raw.rfind(b"\n", 0, byte) + 1, byte - 30)
         shown = raw[begin : byte + 30].partition(b"\n")[0].decode("cp1252", "replace")
+        line = raw.count(b"\n", 0, byte) + 1
+        # Outside ASCII, characters of cp1252 mostly stand alone: other alphabets have runs, damaged UTF-8 sequences.
+        in_runs = sum(map(len, re.findall(rb"[\x80-\xff]{3,}|[\xc2-\xf4][\x80-\xbf]", raw)))
+        is_alone = 2 * in_runs < len(re.findall(rb"[\x80-\xff]", raw))
+        if encoding is None and marked is None and is_alone and not re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", raw):
+            message = "%s: not UTF-8; read as cp1252, in which line %d is %r; if it is wrong, set data.encoding"
+            log.warning(message, source, line, shown, extra=coded("data.encoding", source=source, line=line))
+            return raw.decode("cp1252"), "cp1252"
         advice = "save it as UTF-8, or set data.encoding" + ("" if encoding else f": as cp1252 it is {shown!r}")
         problem = f"byte 0x{raw[byte]:02x} at offset {byte} is not {codec.upper()}; {advice}"
-        raise line_error(source, raw.count(b"\n", 0, byte) + 1, problem, code="data.encoding") from error
+        raise line_error(source, line, problem, code="data.encoding") from error
     if "\0" in text:
         message = f"{source} is a binary file, and its suffix is that of a text file"
         raise DataError(message, code="data.encoding", source=source)
-    return text
+    return text, None
 
 
 def parse_csv(text: str, source: str, reading: FileReading = AS_FOUND, usual: str = ",") -> pa.Table:
