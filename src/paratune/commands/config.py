@@ -59,12 +59,13 @@ def init(
     label: LabelColumn = None,
     task: TaskKind | None = None,
     model: str | None = None,
+    set_: Overrides = (),
     run_code: bool = False,
     json: Json = False,
 ) -> None:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.
 
-    A comment gives the reason for each guess. Give an option to replace a guess.
+    A comment gives the reason for each guess. Give an option, or --set, to replace a guess.
 
     Args:
         train: training data, as data.train
@@ -76,19 +77,29 @@ def init(
     """
     from paratune.commands.config_init import check, read_and_guess, short_text
     from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
+    from paratune.config.layers import Layer, expand_shorthands, read_overrides
+    from paratune.config.problems import refuse
+    from paratune.config.sections import Data
+    from paratune.config.validate import validate_as
+    from paratune.console import log_each_message_once, set_up_logging
     from paratune.data.guess import example_row
     from paratune.reports.text import shorten
 
     check_output(path, option="PATH")
+    set_up_logging(speaks=True)
+    log_each_message_once()  # files are read several times
+    given = expand_shorthands(read_overrides(Layer(), set_))
+    refuse([*given.problems, *validate_as(Data, given.values.get("data") or {}, "data", "data")[1].problems])
     if train is None:
         message = "name the training data: paratune config init my.yaml --train reviews.csv"
         raise ConfigError(message, code="cli.required", option="--train")
-    given = {"train": train, "validation": validation, "test": test}
-    sources = {name: source for name, source in given.items() if source is not None}
+    named = {"train": train, "validation": validation, "test": test}
+    sources = {name: source for name, source in named.items() if source is not None}
     for source in sources.values() if run_code else ():
         allow_source(source)
     name_of_model = model or (DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
-    guess, tables = read_and_guess(sources, {"text": text, "text_pair": text_pair, "label": label}, task, name_of_model)
+    columns = {"text": text, "text_pair": text_pair, "label": label}
+    guess, tables = read_and_guess(sources, columns, task, name_of_model, given)
     guess.reasons |= {} if model else {"model.name": "no --model was given"}
     checked = check(guess, tables, path)
     head = f"Written by paratune config init from {plain(train)}; a comment has the reason."

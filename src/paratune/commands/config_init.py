@@ -11,16 +11,18 @@ import pyarrow as pa
 from paratune.base.scratch import scratch_folder
 from paratune.commands.data_figures import read_splits
 from paratune.config.feasibility import DEMO_MODEL
+from paratune.config.layers import Layer, drop_superseded_settings, merge
 from paratune.config.load import check_text
-from paratune.config.plain import nested, yaml_lines
-from paratune.config.sections import AS_FOUND, Config, FileReading, MaxRows, named_columns
+from paratune.config.plain import flatten, nested, yaml_lines
+from paratune.config.sections import Config, FileReading, MaxRows, named_columns
 from paratune.console import stdout_for_results
 from paratune.data.columns import Samples, TableReader, dropped_text, values_with_names
 from paratune.data.guess import OptionGuess, guess_options
-from paratune.data.guess_columns import with_parts
+from paratune.data.guess_columns import begins_with_row, with_parts
 from paratune.data.load import load_samples
 from paratune.data.questions import drop_misplaced
 from paratune.data.read import read_table
+from paratune.data.tables import ENCODING
 from paratune.errors import ConfigError, DataError, Fault, ParatuneError
 from paratune.models.locate import locate
 
@@ -29,23 +31,33 @@ _ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")  # 
 
 
 def read_and_guess(
-    sources: dict[str, str], columns: dict[str, str | None], task: str | None, model: str
+    sources: dict[str, str], columns: dict[str, str | None], task: str | None, model: str, given: Layer
 ) -> tuple[OptionGuess, dict[str, pa.Table]]:
     """Return the options for the data files and the model, and the tables; all that are missing are reported at once.
 
-    A file without a header is read again.
+    A file without a header is read again. `given` are the settings of --set.
     """
+    reading = FileReading.of(given.values.get("data") or {})
     try:
-        tables = _read(sources, model, AS_FOUND)
+        tables = _read(sources, model, reading)
         guess = _guess(sources, tables, columns, task)
     except DataError as error:
         by_number = [name for name in columns.values() if name is not None]
         is_number = bool(by_number) and all(re.fullmatch(r"[\d,]+", name) for name in by_number)
-        if error.code != "data.no_header" and not (error.code == "data.column_missing" and is_number):
+        is_row = error.code == "data.no_header" or (error.code == "data.column_missing" and is_number)
+        if not is_row and error.code != "data.column_twice":
             raise
-        tables = _read(sources, model, AS_FOUND._replace(header=False))
+        reading = reading._replace(header=False)
+        tables = _read(sources, model, reading)
+        if not is_row and not begins_with_row(tables["train"]):
+            raise
         guess = _guess(sources, tables, columns, task)
         guess.put("data.header", False, "line 1 is a row; columns are named by number")
+    if found := {table.schema.metadata.get(ENCODING) for table in tables.values() if table.schema.metadata} - {None}:
+        encoding = min(found).decode()
+        again = _read(sources, model, reading._replace(encoding=encoding))
+        if all(again[name].equals(table) for name, table in tables.items()):  # no other file has another encoding
+            guess.put("data.encoding", encoding, "not UTF-8")
     guess.put("model.name", model)
     guess.put("train.epochs", 3)
     guess.put("train.learning_rate", 5e-5 if model == DEMO_MODEL else 2e-5)
@@ -55,6 +67,9 @@ def read_and_guess(
     guess.put("batch.global", size)
     if guess.kind == "embedding" and "task.loss" not in guess.values and size < 16:  # a batch has whole groups of 16
         guess.put("task.group_size", size, "the size of a batch")
+    merged = flatten(merge(drop_superseded_settings(Layer(nested(guess.values)), given), given).values)
+    guess.values = {key: merged[key] for key in [*guess.values, *merged] if key in merged}
+    guess.reasons |= dict.fromkeys(flatten(given.values), "--set")
     return guess, tables
 
 
@@ -159,6 +174,6 @@ def _has_labels(test: pa.Table, train: pa.Table, guess: OptionGuess) -> bool:
 
 def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
     """Return a configuration file with these values only, by dotted key; reasons are comments, `head` is the first."""
-    in_order = sorted(values.items(), key=lambda pair: _ORDER.index(pair[0].split(".")[0]))
+    in_order = sorted(values.items(), key=lambda pair: [*_ORDER, pair[0].split(".")[0]].index(pair[0].split(".")[0]))
     lines = yaml_lines(nested(dict(in_order)), lambda key: reasons.get(key, ""))
     return "\n".join([f"# {head}", *(line.removesuffix("  # ") for line in lines)]) + "\n"

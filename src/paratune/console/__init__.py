@@ -226,6 +226,13 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
     logger.addHandler(logging.handlers.MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1))
 
 
+def log_each_message_once() -> None:
+    """Drop messages that this process has logged since `set_up_logging`, for a command that reads files twice."""
+    for handler in logging.getLogger("paratune").handlers:
+        seen: dict[str, logging.LogRecord] = {}
+        handler.addFilter(lambda record, seen=seen: seen.setdefault(record.getMessage(), record) is record)
+
+
 @contextmanager
 def log_as_before() -> Iterator[None]:
     """Let the block set up the log, and restore handlers, levels and filters after it; close the handlers it added."""

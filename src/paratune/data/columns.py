@@ -425,16 +425,16 @@ def check_header(table: pa.Table, label: str, source: str) -> None:
     classes = [value for value, count in counts.items() if count > 1]
     is_number = bool(counts) and all(as_number(value) is not None for value in (label, *counts))
     is_label = is_number or (label.strip() in classes and len(classes) > 1)
-    is_name = any(_is_name(table, name) for name in table.column_names if name != label)
-    if not is_label and (is_name or label.strip() not in counts):
+    has_names = any(is_name(name, _present(table, name)) for name in table.column_names if name != label)
+    if not is_label and (has_names or label.strip() not in counts):
         return
     named = [name for name in table.column_names if name]
-    if is_name and named == [str(number) for number in range(len(named))]:
+    if has_names and named == [str(number) for number in range(len(named))]:
         return  # 0, 1, 2, ...: pandas writes columns without names so, with or without its index
     found = f"{source}, line 1: {label[:40]!r}, the name of the label column, looks like a label"
     remedy = "line 1 is a row, set data.header: false and name columns by number, else rename the label column"
     facts: dict[str, Any] = {"source": source, "name": label}
-    if is_label and not is_name:
+    if is_label and not has_names:
         columns = f"(columns: {listing([name[:40] for name in table.column_names])})"
         raise DataError(f"{found} of the rows below it {columns}; if {remedy}", code="data.no_header", **facts)
     log.warning("%s; if %s", found, remedy, extra=coded("data.no_header", **facts))
@@ -444,13 +444,12 @@ def _present(table: pa.Table, name: str) -> list[str]:
     return [text for value in table.column(name).to_pylist() if value is not None and (text := str(value).strip())]
 
 
-def _is_name(table: pa.Table, name: str) -> bool:
-    """Return whether the entry of a column in the first line can be told from the values below it."""
+def is_name(name: str, values: Sequence[str]) -> bool:
+    """Return whether the entry of a column in the first line can be told from the values below it, without blanks."""
     if not name.strip():
         return False
     if name.lower() in USUAL_TEXTS:
         return True
-    values = _present(table, name)
     kind = _kind(name)
     return bool(values) and sum(_kind(value) != kind for value in values) >= _DIFFERING_SHARE * len(values)
 

@@ -28,7 +28,7 @@ from paratune.data.guess_columns import (
     with_parts,
 )
 from paratune.data.json_tables import as_spans
-from paratune.data.labels import as_number, with_points, without_lists
+from paratune.data.labels import as_number, with_points, without_lists, without_marks
 from paratune.data.tables import separator_of
 from paratune.errors import did_you_mean
 
@@ -296,7 +296,8 @@ def _put_labels(
         guess.put("task.labels", label)
         return
     column = data.present(label)
-    values = present_values(with_points(without_lists(column + present_values(more_labels)), separator_of(data.table)))
+    more_labels = present_values(without_marks(without_lists(more_labels), column))
+    values = present_values(with_points(without_lists(column) + more_labels, separator_of(data.table)))
     if not values:
         problem = f", column {label} is empty; name the column of the label with --label"
         raise data.table_error(problem, code="data.value_missing", name=label)
@@ -319,7 +320,9 @@ def _put_labels(
         advice = f"too many for the task {kind}; name another column with --label, or give --task regression"
         raise data.table_error(f"{found}: {advice}", code="data.too_many_values", num_labels=len(labels))
     is_unordered = kind == "ordinal" and any(isinstance(name, str) for name in labels)
-    guess.put("task.labels", labels, "in alphabetical order; write the lowest first" if is_unordered else None)
+    marks = {*map(str, present_values(values_with_names(data.table, label)))} - {*map(str, column)}
+    reason = f"{listing(map(repr, sorted(marks)))} stands for no label" if marks else None
+    guess.put("task.labels", labels, "in alphabetical order; write the lowest first" if is_unordered else reason)
     if kind == "multi_label" and separator not in (None, "|"):
         guess.put("task.separator", separator)
     if kind not in _BEST:

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -13,9 +14,9 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import named_columns
-from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, at_path, lists_of_texts, values_with_names
+from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, at_path, is_name, lists_of_texts, values_with_names
 from paratune.data.json_tables import as_spans
-from paratune.data.labels import as_number, is_missing, with_points
+from paratune.data.labels import as_number, is_missing, with_points, without_marks
 from paratune.data.tables import separator_of
 from paratune.errors import DataError
 
@@ -56,8 +57,17 @@ class GuessTable:
     def present(self, name: str) -> list[Any]:
         """Return the values of a column that are not missing."""
         if name not in self.read:
-            self.read[name] = present_values(values_with_names(self.table, name))
+            self.read[name] = _without_clear_marks(present_values(values_with_names(self.table, name)))
         return self.read[name]
+
+
+def _without_clear_marks(values: list[Any]) -> list[Any]:
+    """Return values without marks such as n/a and -, where they are clearly no classes: among numbers, or rare."""
+    numbers = present_values(without_marks(values, ()))
+    if numbers and all(as_number(value) is not None for value in numbers):
+        return numbers
+    words = present_values(without_marks(values, ["na", "nan", "null", *(["-"] if "+" in values else [])]))
+    return words if 10 * (len(values) - len(words)) <= len(values) else values
 
 
 def with_parts(table: pa.Table) -> pa.Table:
@@ -72,6 +82,15 @@ def with_parts(table: pa.Table) -> pa.Table:
 
 def present_values(values: Sequence[Any]) -> list[Any]:
     return [value for value in values if not is_missing(value, nan_is_missing=True)]
+
+
+def begins_with_row(table: pa.Table) -> bool:
+    """Return whether the first row of a file that was read without its header is a row: it has no name, or a class."""
+    columns = [[str(value).strip() for value in table.column(name).to_pylist()] for name in table.column_names]
+    rows = [(first, [value for value in below if value]) for first, *below in columns]
+    counts = [(first, Counter(below)) for first, below in rows if is_few(len({*below}), len(below))]
+    is_class = any(count[first] > 1 for first, count in counts)
+    return separator_of(table) is not None and (is_class or not any(is_name(*row) for row in rows))
 
 
 def choice_columns(data: GuessTable) -> str | list[str] | None:

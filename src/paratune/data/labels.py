@@ -28,7 +28,7 @@ from paratune.errors import DataError, coded, did_you_mean
 log = logging.getLogger(__name__)
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d+,\d+|\d{1,3}(\.\d{3})+,\d+)")
-_NO_LABEL = ("n/a", "#n/a", "na", "nan", "null", "-")
+_NO_LABEL = ("n/a", "#n/a", "n.a.", "na", "<na>", "nan", "null", "-", "--", "?")
 _MANY_VALUES = 20
 """With more distinct unknown numbers than this, the message suggests regression."""
 
@@ -177,7 +177,7 @@ def _warn_of_odd_labels(ids: Mapping[str, int], marks: Container[str], where: st
             extra = coded("data.labels_alike", labels=labels)
             log.warning("%s: the classes %s differ only in case or spaces; %s", where, listed, remedy, extra=extra)
         if word in marks:
-            remedy = "remove it from task.labels and leave these fields empty, with data.missing: drop"
+            remedy = "remove it from task.labels and set data.missing: drop"
             extra = coded("data.label_na", label=labels[0])
             log.warning(
                 "%s: %r is a class; if it means that there is no label, %s", where, labels[0], remedy, extra=extra
@@ -268,10 +268,7 @@ def check_range(
 def without_marks(values: Sequence[Any], known: Iterable[object]) -> list[Any]:
     """Return labels with None for texts such as n/a and -, which stand for no label, where they are not `known`."""
     marks = {*_NO_LABEL} - {str(label).strip().casefold() for label in known}
-    return [
-        None if isinstance(value, str) and value.strip().casefold() in marks and as_number(value) is None else value
-        for value in values
-    ]
+    return [None if isinstance(value, str) and value.strip().casefold() in marks else value for value in values]
 
 
 def without_lists(values: list[Any]) -> list[Any]:

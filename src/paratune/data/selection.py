@@ -85,11 +85,11 @@ def _select_rows(reader: TableReader, task: Task) -> Samples:
     lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
     raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
     if raw_labels is not None:
-        if isinstance(task, RegressionTask | EmbeddingTask):
-            raw_labels = with_points(raw_labels, separator_of(reader.table))
         if not isinstance(task, MultiLabelTask):
             known = task.labels if isinstance(task, ClassTask) else ()
             raw_labels = without_marks(without_lists(raw_labels), known)
+        if isinstance(task, RegressionTask | EmbeddingTask):
+            raw_labels = with_points(raw_labels, separator_of(reader.table))
         rule = {
             "nan_is_missing": isinstance(task, ClassTask),
             "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class

@@ -11,6 +11,7 @@ from tiny import tiny_model
 
 from paratune.commands.config import init, schema, show
 from paratune.config.load import load_config
+from paratune.errors import ConfigError
 
 
 @pytest.fixture
@@ -136,6 +137,21 @@ def _rows(**columns: Any) -> list[dict[str, Any]]:
 FILES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any]]] = {
     "classes": ("a.csv", _rows(label=["pos", "neg"]), {}, {"task.kind": "classification"}),
     "classes, some empty": ("a.csv", _rows(label=["pos", "neg", ""]), {}, {"data.missing": "drop"}),
+    "stars, some marks": (
+        "a.csv",
+        _rows(label=[*range(1, 6), "-", "?", "NA", "n/a", "nan", ""]),
+        {},
+        {"data.missing": "drop", "task.labels": [1, 2, 3, 4, 5]},
+    ),
+    "scores, some marks": ("a.csv", _rows(label=[0.5, "-", "n.a."]), {}, {"task.kind": "regression"}),
+    "rare marks": (
+        "a.csv",
+        _rows(label=[*(["good", "bad"] * 7), "?"]),
+        {},
+        {"data.missing": "drop", "task.labels": ["bad", "good"]},
+    ),
+    "codes": ("a.csv", _rows(label=[*(["PT", "AO"] * 7), "NA"]), {}, {"task.labels": ["AO", "NA", "PT"]}),
+    "signs": ("a.csv", _rows(label=[*(["+", "o"] * 7), "-"]), {}, {"task.labels": ["+", "-", "o"]}),
     "no header": ("a.tsv", _rows(label=["1", "0"]), {}, {"data.header": False, "data.columns.label": "2"}),
     "by number": ("a.tsv", _rows(mood=["good", "bad", "odd"]), {"label": "2"}, {"data.header": False}),
     "ordinal": ("a.csv", _rows(label=[1, 2, 3]), {"task": "ordinal"}, {"evaluate.best": "qwk"}),
@@ -187,6 +203,62 @@ def test_the_written_file_of_each_kind_loads(tmp_path: Path, case: str, capsys: 
     assert set(shown["example"]) == {key for key in shown["config"] if key.startswith("data.columns.")}
     loaded = load_config(tmp_path / "my.yaml", ["train.max_steps=12", "evaluate.every=never"])
     assert (loaded.config.train.epochs, loaded.config.train.max_steps) == (None, 12)
+
+
+NO_HEADER = "".join(f"uma casa {row},outra casa {row},{row % 2}\n" for row in range(40))
+
+
+@pytest.mark.parametrize("first", ["o mesmo,o mesmo,1\n", "palavra,palavra,0\n", "1,outra casa,1\n"])
+def test_a_first_line_that_is_a_row_is_no_header(tmp_path: Path, first: str):
+    (tmp_path / "a.csv").write_text(first + NO_HEADER)
+    init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), model=ELSEWHERE)
+    data = load_config(tmp_path / "my.yaml").config.data
+    assert (data.header, data.columns.label) == (False, "3")
+
+
+@pytest.mark.parametrize("first", ["text,text,label\n", "premise,premise,label\n"])
+def test_a_name_that_repeats_in_a_header_is_an_error(tmp_path: Path, first: str):
+    (tmp_path / "a.csv").write_text(first + NO_HEADER)
+    with raises_code("data.column_twice", "line 1"):
+        init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), model=ELSEWHERE)
+
+
+@pytest.mark.parametrize(("other", "written"), [("cp1252", "cp1252"), ("ascii", "cp1252"), ("utf-8", None)])
+def test_an_encoding_is_written_where_it_is_that_of_all_files(
+    tmp_path: Path, other: str, written: str | None, caplog: pytest.LogCaptureFixture
+):
+    rows = _write(tmp_path / "a.csv", _rows(label=["bom", "mau"]))
+    text = Path(rows).read_text().replace("film", "à noite")
+    Path(rows).write_bytes(text.encode("cp1252"))
+    (tmp_path / "b.csv").write_bytes((text.replace("à", "a") if other == "ascii" else text).encode(other))
+    init(tmp_path / "my.yaml", train=rows, test=str(tmp_path / "b.csv"), model=ELSEWHERE)
+    assert load_config(tmp_path / "my.yaml").config.data.encoding == written
+
+
+def test_set_replaces_guesses_and_says_how_files_are_read(tmp_path: Path):
+    text = "à noite;2\n" + "".join(f"{word} {row};{row % 3}\n" for row, word in enumerate(TEXTS))
+    (tmp_path / "a.csv").write_bytes(text.encode("utf-16-le"))
+    overrides = ["data.encoding=utf-16-le", "data.header=false", "batch.per_device=4", "train.max_steps=7"]
+    init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), model=ELSEWHERE, set_=overrides)
+    config = load_config(tmp_path / "my.yaml").config
+    assert (config.data.encoding, config.data.header, config.task.labels) == ("utf-16-le", False, [0, 1, 2])
+    assert (config.batch.global_, config.batch.per_device, config.train.epochs, config.train.max_steps) == (
+        *(None, 4), *(None, 7),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("override", ["data.encoding=cp99", "data.encodign=cp1252", "x", "train.epochs=many"])
+def test_a_wrong_set_writes_nothing(tmp_path: Path, override: str):
+    train = _write(tmp_path / "a.csv", _rows(label=[0, 1]))
+    with pytest.raises(ConfigError):
+        init(tmp_path / "my.yaml", train=train, model=ELSEWHERE, set_=[override])
+    assert not (tmp_path / "my.yaml").exists()
+
+
+def test_a_warning_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = _rows(label=["bom", "mau", "?"])
+    init(tmp_path / "my.yaml", train=_write(tmp_path / "a.csv", rows), model=ELSEWHERE)
+    assert capsys.readouterr().err.count("data.label_na") == 1
 
 
 @pytest.mark.parametrize("labels", [None, ["", ""], [-1, -1]])
