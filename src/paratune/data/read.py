@@ -204,9 +204,10 @@ def parse_parquet(raw: bytes, source: str) -> pa.Table:
 
 def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: FileReading) -> pa.Table:
     """Return a sheet, the first one where `sheet` is None, as text columns as in a CSV file."""
-    calamine = require("python_calamine", extra="spreadsheet")
+    from python_calamine import CalamineWorkbook
+
     try:
-        book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(raw))
+        book = CalamineWorkbook.from_filelike(io.BytesIO(raw))
         names = list(book.sheet_names)
         rows = book.get_sheet_by_name(sheet or names[0]).to_python() if sheet in (None, *names) else None
     except Exception as error:  # python-calamine raises many kinds for a damaged file
