@@ -21,8 +21,8 @@ import yaml
 from tiny import tiny_model
 
 from paratune.commands.doctor_run import queued_run
-from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
+from paratune.config.overrides import read_layers
 from paratune.config.sections import Columns, Config, named_columns, run_path
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.task_sections import (

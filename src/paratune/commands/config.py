@@ -77,7 +77,8 @@ def init(
     """
     from paratune.commands.config_init import check, read_and_guess, short_text
     from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
-    from paratune.config.layers import Layer, expand_shorthands, read_overrides
+    from paratune.config.layers import Layer, expand_shorthands
+    from paratune.config.overrides import read_overrides
     from paratune.config.problems import refuse
     from paratune.config.sections import Data
     from paratune.config.validate import validate_as

@@ -11,8 +11,9 @@ import pyarrow as pa
 from paratune.base.scratch import scratch_folder
 from paratune.commands.data_figures import read_splits
 from paratune.config.feasibility import DEMO_MODEL
-from paratune.config.layers import Layer, drop_superseded_settings, merge
+from paratune.config.layers import Layer, merge
 from paratune.config.load import check_text
+from paratune.config.overrides import drop_superseded_settings
 from paratune.config.plain import flatten, nested, yaml_lines
 from paratune.config.sections import Config, FileReading, MaxRows, named_columns
 from paratune.console import stdout_for_results

@@ -34,8 +34,8 @@ def doctor(
 
     from paratune.cluster.site import read_site
     from paratune.commands.doctor_run import queued_run, site_environment, start_on
-    from paratune.config.layers import read_layers
     from paratune.config.load import allow_code, check_layer
+    from paratune.config.overrides import read_layers
     from paratune.config.sections import run_path
     from paratune.doctor.checkup import CHECKS, NODE_CHECKS, SETUP_CHECKS, describe_machine, judge, print_findings
     from paratune.doctor.machine import check_extras

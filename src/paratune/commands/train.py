@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.commands import BEGAN
 from paratune.commands.options import Json, Overrides, short_names
 from paratune.console import outlive_readers, print_json, print_result, print_warning
@@ -58,6 +58,9 @@ def train(
         raise LaunchError(f"{message}--nproc or {program}", code="launch.started_twice", **facts)
     if reason := idle_tasks_warning(nproc):
         print_warning(reason, "launch.idle_tasks")
+    if loaded.replaced and place.rank == 0 and not is_child:
+        message = f"beside --set these settings of {config} have no effect: {listing(loaded.replaced)}"
+        print_warning(message, "config.no_effect")
     num_ranks = place.world_size if is_child else max(nproc, place.world_size)
     # torchrun and srun pass the number of machines; each process reads it again when it has started.
     num_nodes = 1 if nproc > 1 and not is_child else None

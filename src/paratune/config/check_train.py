@@ -13,7 +13,7 @@ from paratune.config.optional_sections import distance_of, teacher_names
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.section import OwnOptimizer, Section
+from paratune.config.section import Section
 from paratune.config.sections import Config, FreezeOptions
 from paratune.config.strategy_sections import (
     DeepSpeedOptions,
@@ -118,12 +118,6 @@ def _length(found: Contradictions) -> None:
         message = f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}"
         keys = ("train.warmup_steps", "train.max_steps")
         found.add(f"{message}; the learning rate would never reach its peak", *keys, code="config.no_effect")
-    if train.optimizer == "adafactor":
-        wanted = "with train.optimizer: adafactor, which has neither; leave it out"
-        found.unused(("train.betas", "train.eps"), wanted, "train.optimizer")
-    elif isinstance(train.optimizer, OwnOptimizer):
-        wanted = f"with train.optimizer.function: {train.optimizer.function}; put it into train.optimizer.options"
-        found.unused(("train.betas", "train.eps"), wanted, "train.optimizer")
 
 
 def _weights(found: Contradictions) -> None:

@@ -11,6 +11,7 @@ INSTEAD_OF: Final[dict[str, tuple[str, ...]]] = {
     "train.warmup_ratio": ("train.warmup_steps",),
     "batch.global": ("batch.per_device", "batch.grad_accum_steps"),
     "batch.per_device": ("batch.global", "batch.micro_batch_size"),
+    "model.name": ("model.revision",),
     "data.validation": ("data.split.validation", "data.split.folds", "data.split.fold"),
     "data.split.validation": ("data.validation",),
     "data.test": ("data.split.test",),
@@ -26,6 +27,7 @@ SCHEDULES_OF: Final = {
 """Schedules that have an option."""
 EFFECTIVE_WITH: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
     **{f"train.{name}": ("train.schedule", schedules) for name, schedules in SCHEDULES_OF.items()},
+    **{f"train.{name}": ("train.optimizer", ("adamw", "adamw_8bit")) for name in ("betas", "eps")},
     **{f"strategy.{name}": ("strategy.stage", stages) for name, stages in STAGES.items()},
     "strategy.offload_optimizer": ("strategy.stage", (1, 2, 3)),
     "strategy.offload_parameters": ("strategy.stage", (3,)),

@@ -1,15 +1,14 @@
-"""Merges the layers of a configuration, files that extend each other and `--set`, with the place of each value."""
+"""Merges the layers of a configuration, files that extend each other, with the place of each value."""
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paratune.config.problems import SET, Problem, SourceLocation, place_of, without_content
-from paratune.config.yaml_tree import read_scalar, read_tree
+from paratune.config.problems import Problem, SourceLocation, place_of, without_content
+from paratune.config.yaml_tree import read_tree
 from paratune.errors import ConfigError, did_you_mean
 
 EXTENDS = "extends"
@@ -40,70 +39,6 @@ class Layer:
     def place(self, key: str) -> SourceLocation | None:
         """Return the place of a key, or of the nearest section that contains it and has one."""
         return place_of(key, self.places)
-
-
-def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
-    """Return a file merged with all files that it extends and with `--set`; `task` and `strategy` are mappings in it.
-
-    Raises:
-        ConfigError: The file itself is missing or cannot be read as text.
-    """
-    return expand_shorthands(read_overrides(_read_file(path, path.parent, ()), overrides))
-
-
-def read_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
-    """Return a layer with `--set` applied: a list of `section.key=value`; later ones win."""
-    for override in overrides:
-        part = _read_override(override)
-        layer = merge(drop_superseded_settings(layer, part), part)
-    return layer
-
-
-def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
-    """Return a layer without the settings that `part`, which is merged on top, supersedes; their place is that of it.
-
-    Merged key by key, `batch.per_device` would be next to the `batch.global` of the layer, `schedule: constant` next to
-    the exponent of its polynomial, and the stages of a pipeline next to the offload of its zero3. Two settings of the
-    command line that exclude each other both stay.
-    """
-    from paratune.config.choices import EFFECTIVE_WITH, INSTEAD_OF  # imports pydantic, which no --help needs
-
-    superseded = dict[str, SourceLocation | None]()
-    for key, others in INSTEAD_OF.items():
-        superseded |= dict.fromkeys(others if _value(part, key) is not None else (), part.place(key))
-    for key, (other, allowed) in EFFECTIVE_WITH.items():
-        value = _value(part, other)
-        if value is not None and not isinstance(value, dict) and value not in allowed:
-            superseded[key] = part.place(other)
-    kinds = [_value(layer, "strategy.kind") or _value(layer, "strategy") for layer in (base, part)]
-    is_kind_only = part.place("strategy.kind") == SET and "strategy" not in part.places
-    if all(isinstance(kind, str) for kind in kinds) and kinds[0] != kinds[1] and not is_kind_only:
-        superseded["strategy"] = part.place("strategy")
-    layer = replace(base, values=deepcopy(base.values), places=dict(base.places))
-    for key, place in superseded.items():
-        if _value(layer, key) is not None and base.place(key) != SET:
-            _remove(layer, key, place)
-            split = _value(layer, "data.split")
-            if key.startswith("data.split.") and not {"validation", "test", "folds"} & {*split}:
-                _remove(layer, "data.split", place)  # what is left of it has no effect
-    return layer
-
-
-def _value(layer: Layer, key: str) -> Any:
-    """Return the value of a dotted key; None where it is not set."""
-    value: Any = layer.values
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _remove(layer: Layer, key: str, place: SourceLocation | None) -> None:
-    """Remove, in place, a setting and its places; `place` is why it is absent, if any."""
-    above, _, last = key.rpartition(".")
-    del (_value(layer, above) if above else layer.values)[last]
-    for old in [old for old in layer.places if old == key or old.startswith((f"{key}.", f"{key}["))]:
-        del layer.places[old]
-    layer.places.update({} if place is None else {key: place})
 
 
 def expand_shorthands(layer: Layer) -> Layer:
@@ -148,24 +83,12 @@ def layers_within(
     return below, own
 
 
-def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path: Path) -> Layer:
-    """Return a mapping merged with the files that it extends and with `--set`, as `read_layers` does for a file.
-
-    Args:
-        values: Sections, or single settings by dotted key, and perhaps `extends`.
-        path: In place of the file of the mapping.
-    """
-    plain, place = _plain_mappings(values), SourceLocation(label(path, path.parent))
-    below, own = layers_within(plain, dict.fromkeys(_keys_inside(plain, path.name), place), path.name, path)
-    return expand_shorthands(read_overrides(merge(below, own), overrides))
-
-
-def _plain_mappings(value: Any) -> Any:
+def plain_mappings(value: Any) -> Any:
     """Return a value with new dicts and lists in place of any mappings, tuples and lists, and texts for paths."""
     if isinstance(value, Mapping):
-        return {key: _plain_mappings(item) for key, item in value.items()}
+        return {key: plain_mappings(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_mappings(item) for item in value]
+        return [plain_mappings(item) for item in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -226,7 +149,7 @@ def _expand_shorthand(values: dict[Any, Any], places: dict[str, SourceLocation],
         places[f"{key}.kind"] = places[key]
 
 
-def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
+def read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
     refuse_other_file(path)
     name = label(path, folder)
     tree = read_tree(read_text(path), name)
@@ -270,7 +193,7 @@ def _on_top_of(
             reasons.append(f"{name} extends itself: {cycle}")
             continue
         try:
-            below = merge(below, _read_file(base, folder, chain))
+            below = merge(below, read_file(base, folder, chain))
         except ConfigError as error:
             reason = str(error)
             if _is_outside(base, folder):  # else names of a foreign folder would be shown, or bytes of a foreign file
@@ -313,25 +236,10 @@ def _nearest_file(path: Path) -> str:
     return near.replace("mean ", f"mean {folder}/", 1) if near else f"; in {folder}: {', '.join(names[:8])}"
 
 
-def _read_override(override: str) -> Layer:
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts) or parts[0] == EXTENDS:
-        hint = "write extends in a file" if parts[0] == EXTENDS else "allowed: section.key=value"
-        return Layer(problems=[Problem(f"{override!r} cannot be set; {hint}", place=SET, code="cli.invalid_value")])
-    try:
-        value = read_scalar(text)
-    except ValueError as error:
-        message = f"{key}: {text!r} is {error}; put text with special characters in quotes"
-        return Layer(problems=[Problem(message, place=SET, code="cli.invalid_value")])
-    name = ".".join(parts)
-    return layer_of(name, value, dict.fromkeys([name, *_keys_inside(value, name)], SET))
-
-
-def _keys_inside(value: Any, path: str) -> Iterator[str]:
+def keys_inside(value: Any, path: str) -> Iterator[str]:
     for key, item in value.items() if isinstance(value, dict) else ():
         yield f"{path}.{key}"
-        yield from _keys_inside(item, f"{path}.{key}")
+        yield from keys_inside(item, f"{path}.{key}")
 
 
 _HEAD_BYTES = 65_536

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.glue import fill_implied
-from paratune.config.layers import Layer, expand_shorthands, label, layers_of_mapping, read_layers
+from paratune.config.layers import Layer, expand_shorthands, label
 from paratune.config.optional_sections import teacher_names
+from paratune.config.overrides import layers_of_mapping, read_layers
 from paratune.config.own_code import add_to_path, named_code
 from paratune.config.permission import allow, trust
 from paratune.config.plain import flatten, yaml_lines
-from paratune.config.problems import Problem, failure, overlap, without_content
+from paratune.config.problems import SET, Problem, failure, overlap, without_content
 from paratune.config.sections import Config
 from paratune.config.validate import validate_as
 from paratune.config.yaml_tree import read_tree
@@ -39,6 +40,8 @@ class LoadedConfig:
     """The configuration as JSON data, with the names of the file (`batch.global`)."""
     source: Path
     """The file, as the user named it."""
+    replaced: tuple[str, ...] = ()
+    """Settings of the file that `--set` removed, because another setting excludes them."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
@@ -146,7 +149,9 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
         return None, placed
     plain = config.model_dump(mode="json", by_alias=True)
     origins = {key: layer.places[key].origin if key in layer.places else DEFAULT for key in flatten(plain)}
-    return LoadedConfig(config, origins, plain, path), placed
+    set_keys, leaves = [key for key, place in layer.places.items() if place == SET], flatten(layer.values)
+    replaced = tuple(key for key in set_keys if not any(overlap(key, leaf) for leaf in leaves))
+    return LoadedConfig(config, origins, plain, path, replaced), placed
 
 
 def show_text(loaded: LoadedConfig) -> str:

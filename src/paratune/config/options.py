@@ -49,6 +49,8 @@ class Option:
     """Whether it is a list of sections."""
     words: tuple[str, ...] = ()
     """For a section: words that are allowed in its place."""
+    is_text: bool = False
+    """Whether it is any text, or perhaps a list of texts, and nothing else."""
 
     @property
     def by_kind(self) -> bool:
@@ -81,6 +83,15 @@ def allowed_kinds(option: Option) -> str:
     return _either(words)
 
 
+def sections_at(key: str) -> list[type[Section]]:
+    """Return the classes of a section by its dotted key, of all kinds."""
+    sections: list[type[Section]] = [Config]
+    for name in key.split(".") if key else ():
+        options = [section_options(section).get(name) for section in sections]
+        sections = [inner for option in options if option is not None for inner in option.sections]
+    return sections
+
+
 def find_key(key: Any, section: type[Section], prefix: str = "") -> str | None:
     """Return the dotted key of the first option with this key in a section and its subsections, or None."""
     if key == "kind":
@@ -111,7 +122,9 @@ def _option(key: str, field: FieldInfo) -> Option:
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     nullable = type(None) in _members(field.annotation) or field.annotation is Any
     is_listed = listed and bool(sections)
-    return Option(key, text, field.is_required(), default, allowed, nullable, sections, is_listed, words)
+    members = {get_origin(member) or member for member in _members(field.annotation)}
+    is_text = str in members <= {str, list, type(None)}
+    return Option(key, text, field.is_required(), default, allowed, nullable, sections, is_listed, words, is_text)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:

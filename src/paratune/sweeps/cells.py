@@ -21,9 +21,10 @@ from paratune.base.grouping import grouped
 from paratune.config.check import check
 from paratune.config.choices import INSTEAD_OF
 from paratune.config.feasibility import Ranks, Target, num_layers, reasons_against
-from paratune.config.layers import Layer, drop_superseded_settings, expand_shorthands, layer_of, merge, read_overrides
+from paratune.config.layers import Layer, expand_shorthands, layer_of, merge
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.optional_sections import teacher_names
+from paratune.config.overrides import drop_superseded_settings, read_overrides
 from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sections import Config, data_sources

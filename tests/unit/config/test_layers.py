@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from raised import raises_code
 
 from paratune.config import yaml_tree
-from paratune.config.layers import MAPPINGS, OWN_CODE, Layer, merge, read_layers
+from paratune.config.layers import MAPPINGS, OWN_CODE, Layer, merge
 from paratune.config.load import load_config
 from paratune.config.options import section_options
+from paratune.config.overrides import read_layers
+from paratune.config.plain import flatten
 from paratune.config.problems import SET, SourceLocation
 from paratune.config.section import Section
 from paratune.config.sections import Config
@@ -247,8 +249,8 @@ def test_a_matrix_of_480_cells_parses_its_file_once(tmp_path, monkeypatch, good_
 FULL = """\
 task: {kind: classification, labels: [a, b]}
 data: {train: a.csv, columns: {text: text, label: label}, split: {validation: 0.1, stratify: true}}
-model: {name: other}
-train: {epochs: 1, warmup_ratio: 0.1, schedule: polynomial, schedule_power: 2}
+model: {name: m, revision: v1}
+train: {epochs: 1, betas: [0.9, 0.98], warmup_ratio: 0.1, schedule: polynomial, schedule_power: 2}
 batch: {global: 32, micro_batch_size: 4}
 evaluate: {every: steps, steps: 5, best: accuracy}
 strategy: {kind: zero3, cpu_offload: true}
@@ -268,6 +270,8 @@ strategy: {kind: zero3, cpu_offload: true}
         ("evaluate.every=never", ["evaluate.best", "evaluate.steps"]),
         ("strategy={kind: ddp}", []),  # its options are not those of zero3
         ("strategy.kind=zero2", []),  # which has cpu_offload, too
+        ("model.name=other", ["model.revision"]),
+        ("model.name=m", []),  # as in the file
         ("train.epochs=2", []),
     ],
 )
@@ -276,6 +280,63 @@ def test_the_command_line_replaces_what_a_setting_excludes(tmp_path: Path, overr
     loaded = load_config(tmp_path / "a.yaml", [override])
     given = {override.partition("=")[0], "train.max_steps", "strategy.kind"}
     assert sorted(key for key, origin in loaded.origin.items() if origin == "--set" and key not in given) == superseded
+
+
+@pytest.mark.parametrize(
+    ("overrides", "replaced"),
+    [
+        (["strategy.kind=ddp"], {"strategy.cpu_offload"}),
+        (["strategy.kind=zero2"], set()),
+        (["task.kind=regression", "evaluate.best=rmse", "data.split.stratify=false"], {"task.labels"}),
+        (["batch.per_device=8"], {"batch.global", "batch.micro_batch_size"}),
+        (["train.optimizer.function=a:f", "strategy.kind=ddp"], {"train.betas", "strategy.cpu_offload"}),
+        (["train.optimizer=adafactor", "strategy.kind=ddp"], {"train.betas", "strategy.cpu_offload"}),
+        (["train.learning_rate=1e-4", "run.seed=3", "train.epochs=2"], set()),
+    ],
+)
+def test_what_the_command_line_replaces_is_named(tmp_path: Path, overrides: list[str], replaced: set[str]):
+    write(tmp_path, a=FULL)
+    assert set(load_config(tmp_path / "a.yaml", overrides).replaced) == replaced
+
+
+def test_options_of_another_kind_in_a_file_stay_an_error(tmp_path: Path):
+    write(tmp_path, a=FULL.replace("kind: zero3", "kind: ddp"))
+    for overrides in ([], ["run.seed=3"], ["strategy.kind=ddp"], ["strategy.kind=single", "strategy.cpu_offload=true"]):
+        with raises_code("config.unknown_key", "strategy.cpu_offload"):
+            load_config(tmp_path / "a.yaml", overrides)
+
+
+@pytest.mark.parametrize(
+    "text", ["a # b", "a: b", "#a", "*a", "&a", "[a", "{a: 1}", "yes", "true", "1e5", "007", "- a", "%"]
+)
+def test_a_text_is_taken_as_it_is_typed(tmp_path: Path, text: str):
+    write(tmp_path, a=FULL)
+    keys = ["model.name", "run.folder", "data.train", "data.columns.id"]
+    for key in keys if not text[0].isdecimal() and text != "true" else keys[:3]:  # a column may have a number
+        section, *path = key.split(".")
+        value = load_config(tmp_path / "a.yaml", [f"{key}={text}"]).values[section]
+        for name in path:
+            value = value[name]
+        assert value == text
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ('model.name="a # b"', "a # b"),
+        ("model.name='1e5'", "1e5"),
+        ("data.train=[a.csv, b.csv]", ["a.csv", "b.csv"]),
+        ("model.tokenizer=null", None),
+        ("model.tokenizer=", None),
+        ("train.epochs=2 # two", 2),
+        ("model.overrides.x=1e5", 1e5),
+    ],
+)
+def test_quotes_lists_null_and_other_types_are_yaml(tmp_path: Path, override: str, value: Any):
+    write(tmp_path, a=FULL)
+    section, name = override.partition("=")[0].split(".", 1)
+    values = flatten(load_config(tmp_path / "a.yaml", [override]).values)
+    assert values[f"{section}.{name}"] == value
 
 
 @pytest.mark.parametrize("upper", [["train.max_steps=12", "train.epochs=2"], ["train={epochs: 2, max_steps: 12}"]])

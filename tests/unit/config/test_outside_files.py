@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from raised import check_code
 
-from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
+from paratune.config.overrides import read_layers
 from paratune.errors import ParatuneError
 from paratune.sweeps.cell import invalid
 from paratune.sweeps.cells import cells_of

@@ -37,7 +37,7 @@ from paratune.config.validate import ELSEWHERE, describe_value, set_for_flag, va
         ("strategy={x: 1}", "config.unknown_key", ["strategy.x"]),
         ("strategy=a b:c", "config.invalid_value", ["strategy.kind", '"a b:c"']),
         ("task.kind=clasification", "config.unknown_kind", ["task.kind", '"clasification"', "classification"]),
-        ("task.kind=regression", "config.unknown_key", ["task.labels"]),
+        ("task={kind: regression}", "config.unknown_key", ["task.labels"]),
         ("task=classification", "config.required", ["task.labels", "data"]),
         ("train.epochs='3'", "config.invalid_value", ["train.epochs", '"3"', "above 0", "quotes"]),
         ("train.learning_rate=0", "config.invalid_value", ["train.learning_rate", "0"]),
@@ -93,7 +93,7 @@ def test_a_problem_is_reported_once(complain):
 def test_the_place_is_the_command_line_or_the_line_in_conflict_with_it(reject):
     check_code(reject("trian.epochs=1"), "config.unknown_key", file="--set", keys=("trian",))
     check_code(reject("strategy=dpp"), "config.unknown_kind", file="--set", keys=("strategy.kind",))
-    check_code(reject("task.kind=regression"), "config.unknown_key", line=3, keys=("task.labels",))
+    check_code(reject("task={kind: regression}"), "config.unknown_key", line=3, keys=("task.labels",))
 
 
 def test_a_missing_key_has_the_line_of_its_section(reject, good_text):
