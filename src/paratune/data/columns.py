@@ -150,6 +150,7 @@ class TableReader:
         has = self.table.column_names
         if absent := [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]:
             message = f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})"
+            message += "; data.columns.id: null numbers the rows" if self.columns.id not in (None, *has) else ""
             if FIRST_LINE in (self.table.schema.metadata or {}):
                 message += "; if line 1 is a row, set data.header: false and name columns by number: {text: 1}"
             raise DataError(message, code="data.column_missing", source=self.source)

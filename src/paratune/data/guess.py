@@ -175,6 +175,8 @@ def _put_questions(guess: OptionGuess, data: GuessTable, answers: str) -> None:
     columns |= {name: name for name in ("answer_start", "id") if name in data.names}
     for key, name in columns.items():
         guess.put(f"data.columns.{key}", name)
+    if "id" not in columns:
+        guess.put("data.columns.id", None, "no column id: rows are numbered")
 
 
 def _put_tags(

@@ -135,7 +135,8 @@ def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
         return [{name: part.get(key) for name, part in value.items()} for key in dict.fromkeys(chain(*keys))]
     # Lists of objects or lists are no values of a row, and objects with the same keys are rows or columns.
     lists = [isinstance(part, list) and any(isinstance(item, dict | list) for item in part) for part in parts]
-    if (lists and all(lists)) or (1 < len(keys) == len(parts) and all(len(part) > 1 and part == keys[0] for part in keys)):
+    are_alike = 1 < len(keys) == len(parts) and all(len(part) > 1 and part == keys[0] for part in keys)
+    if are_alike or (lists and all(lists)):
         advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
         message = f"{source} is one object, whose values are no columns of a row ({listing(value)}); {advice}"
         raise DataError(message, code="data.unreadable", source=source)

@@ -173,6 +173,12 @@ FILES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any]
         {"data.missing": "drop", "task.labels": ["O", "B-ART", "I-ART"]},
     ),
     "questions": ("a.jsonl", [_question(row) for row in range(60)], {}, {"data.split.group_by": "context"}),
+    "questions without ids": (
+        "a.jsonl",
+        [{key: value for key, value in _question(row).items() if key != "id"} for row in range(60)],
+        {},
+        {"task.kind": "qa", "data.columns.id": None},
+    ),
     "odd answers": ("a.jsonl", [_question(row, 13 + (row == 7)) for row in range(60)], {}, {"data.missing": "drop"}),
     "one context": ("a.jsonl", [_question(12 * row) for row in range(60)], {}, {"data.split.group_by": None}),
     "choices": ("a.csv", _rows(choice1=["x"], choice2=["y"], label=[0, 1]), {}, {"task.kind": "multiple_choice"}),
