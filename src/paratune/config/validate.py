@@ -15,50 +15,51 @@ from paratune.config.plain import one_line
 from paratune.config.problems import Problem, SourceLocation, failure, place_of
 from paratune.config.section import Section
 from paratune.config.sections import Config
+from paratune.config.trainer.table import MEANT
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import did_you_mean, nearest_name
 
 _WORDS = {
     "run.name": "run_name experiment_name job_name",
-    "run.folder": "output_dir out_dir output output_path save_dir save_path log_dir logging_dir",
-    "run.seed": "random_seed random_state manual_seed",
+    "run.folder": "output_dir output output_path save_path log_dir logging_dir",
+    "run.seed": "manual_seed",
     "task.kind": "task_name task_type problem_type objective",
     "task.labels": "num_labels num_classes n_classes label_names label_list class_names classes id2label label2id",
     "task.label_smoothing": "label_smoothing_factor",
-    "data.train": "data_path data_file data_files data_dir dataset_name dataset dataset_path train_file train_data "
-    "train_path train_dataset training_data input_file",
-    "data.validation": "validation_file validation_data validation_path valid_file valid_data val_file val_data "
-    "val_path dev_file dev_data eval_file eval_data eval_dataset",
+    "data.train": "data_file data_files data_dir dataset_name dataset_path train_file train_dataset training_data "
+    "input_file",
+    "data.validation": "validation_file validation_data validation_path valid_file valid_data val_data dev_file "
+    "dev_data eval_data eval_dataset",
     "data.test": "test_file test_data test_path test_dataset",
-    "data.columns.text": "text_column text_column_name text_col sentence1_key input_column",
+    "data.columns.text": "text_column_name text_col sentence1_key input_column",
     "data.columns.text_pair": "sentence2_key text_pair_column",
-    "data.columns.label": "label_column label_column_name label_col target_column",
+    "data.columns.label": "label_column_name label_col target_column",
     "data.split.validation": "validation_split val_split val_size valid_size validation_size dev_size",
     "data.split.test": "test_split test_size",
-    "data.max_length": "max_seq_length max_seq_len max_len max_sequence_length seq_length seq_len sequence_length",
+    "data.max_length": "max_seq_length max_sequence_length seq_len sequence_length",
     "data.num_workers": "dataloader_num_workers",
-    "model.name": "model_name model_name_or_path model_path model_id model_type pretrained_model base_model "
-    "pretrained_model_name_or_path pretrained backbone checkpoint_path",
+    "model.name": "model_name_or_path model_id model_type pretrained_model_name_or_path pretrained backbone "
+    "checkpoint_path",
     "model.tokenizer": "tokenizer_name tokenizer_path",
     "model.adapter": "lora peft lora_config use_lora",
-    "train.epochs": "num_epochs num_train_epochs n_epochs max_epochs nb_epochs num_epoch epoch train_epochs",
+    "train.epochs": "num_train_epochs nb_epochs num_epoch epoch train_epochs",
     "train.max_steps": "num_steps max_train_steps num_training_steps total_steps max_iters",
-    "train.learning_rate": "lr learn_rate base_lr max_lr init_lr",
-    "train.schedule": "scheduler lr_scheduler lr_scheduler_type lr_schedule scheduler_type scheduler_name",
+    "train.learning_rate": "learn_rate base_lr max_lr init_lr",
+    "train.schedule": "lr_scheduler_type lr_schedule scheduler_type scheduler_name",
     "train.warmup_steps": "num_warmup_steps warm_up_steps",
-    "train.warmup_ratio": "warmup warmup_proportion warmup_fraction",
+    "train.warmup_ratio": "warmup warmup_fraction",
     "train.optimizer": "optim optimizer_name optimizer_type",
     "train.weight_decay": "wd l2",
-    "train.max_grad_norm": "clip_grad_norm grad_clip gradient_clipping gradient_clip_val clip_norm max_norm",
+    "train.max_grad_norm": "gradient_clipping clip_norm max_norm",
     "train.activation_checkpointing": "gradient_checkpointing",
     "train.compile": "torch_compile",
     "train.freeze_encoder": "freeze_bert freeze_backbone freeze_base freeze_base_model",
     "batch.global": "batch_size global_batch_size train_batch_size total_batch_size effective_batch_size bs bsz",
     "batch.per_device": "per_device_train_batch_size per_gpu_train_batch_size",
-    "batch.grad_accum_steps": "gradient_accumulation_steps accumulation_steps accumulate_grad_batches grad_accum",
+    "batch.grad_accum_steps": "gradient_accumulation_steps grad_accum",
     "evaluate.every": "eval_strategy evaluation_strategy eval_every",
     "evaluate.steps": "eval_steps val_check_interval",
-    "evaluate.batch_size": "per_device_eval_batch_size eval_batch_size val_batch_size test_batch_size",
+    "evaluate.batch_size": "per_device_eval_batch_size val_batch_size test_batch_size",
     "evaluate.best": "metric_for_best_model best_metric monitor metric metric_name",
     "evaluate.patience": "early_stopping early_stopping_patience",
     "checkpoint.every": "save_strategy save_every",
@@ -67,7 +68,9 @@ _WORDS = {
     "measure.log_every": "logging_steps log_interval log_every_n_steps",
     "precision": "fp16 bf16 mixed_precision amp dtype torch_dtype",
 }
-ELSEWHERE = {word: key for key, words in _WORDS.items() for word in words.split()}
+_KEYS = {word: key for key, words in _WORDS.items() for word in words.split()}
+_BY_HAND = {name: _KEYS.get(key) or find_key(key, Config) for name, key in MEANT.items() if not find_key(name, Config)}
+ELSEWHERE = _BY_HAND | _KEYS
 """Names of options in other tools and in files that people write by hand, with the option here."""
 
 STRATEGIES_ELSEWHERE = {
