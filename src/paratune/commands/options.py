@@ -58,16 +58,13 @@ def short_names(work: Callable[..., int]) -> Callable[..., int]:
         return work(*arguments, set_=[*set_, *settings], **options)
 
     signature = inspect.signature(work)
-    shown = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None,
-            annotation=Annotated[str | None, Parameter(help=f"short for --set {key}=")],
-        )
-        for name, key in SHORT_NAMES.items()
-    ]  # fmt: skip
+    shown: Any = {
+        name: Annotated[str | None, Parameter(help=f"short for --set {key}=")] for name, key in SHORT_NAMES.items()
+    }
     first, *others = signature.parameters.values()
-    run.__signature__ = signature.replace(parameters=[first, *shown, *others])  # type: ignore[attr-defined]
-    run.__annotations__ = {**work.__annotations__, **{parameter.name: parameter.annotation for parameter in shown}}
+    added = [inspect.Parameter(name, first.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in shown.items()]
+    run.__signature__ = signature.replace(parameters=[first, *added, *others])  # type: ignore[attr-defined]
+    run.__annotations__ = {**work.__annotations__, **shown}
     return run
 
 

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.glue import fill_implied
-from paratune.config.layers import Layer, expand_shorthands, label
+from paratune.config.layers import Layer, expand_shorthands, keys_inside, label, layers_within, merge, plain_mappings
 from paratune.config.optional_sections import teacher_names
-from paratune.config.overrides import layers_of_mapping, read_layers
+from paratune.config.overrides import read_layers, read_overrides
 from paratune.config.own_code import add_to_path, named_code
 from paratune.config.permission import allow, trust
 from paratune.config.plain import flatten, yaml_lines
-from paratune.config.problems import SET, Problem, failure, overlap, without_content
+from paratune.config.problems import SET, Problem, SourceLocation, failure, overlap, without_content
 from paratune.config.sections import Config
 from paratune.config.validate import validate_as
 from paratune.config.yaml_tree import read_tree
@@ -100,7 +100,9 @@ def load_values(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
     Raises:
         ConfigError: The configuration has problems, or no `run.name`.
     """
-    layer = layers_of_mapping(values, overrides, MAPPING)
+    plain, name = plain_mappings(values), MAPPING.name
+    below, own = layers_within(plain, dict.fromkeys(keys_inside(plain, name), SourceLocation(name)), name, MAPPING)
+    layer = expand_shorthands(read_overrides(merge(below, own), overrides))
     run = layer.values.get("run")
     if not (isinstance(run, Mapping) and run.get("name")):
         message = "run.name is required: a configuration without a file has no name"

@@ -1,24 +1,13 @@
 """Applies `--set` to the layers of a configuration: what a setting replaces, and texts as they are typed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from paratune.config.choices import EFFECTIVE_WITH, INSTEAD_OF
-from paratune.config.layers import (
-    EXTENDS,
-    Layer,
-    expand_shorthands,
-    keys_inside,
-    label,
-    layer_of,
-    layers_within,
-    merge,
-    plain_mappings,
-    read_file,
-)
+from paratune.config.layers import EXTENDS, Layer, expand_shorthands, keys_inside, layer_of, merge, read_file
 from paratune.config.options import section_options, sections_at
 from paratune.config.problems import SET, Problem, SourceLocation
 from paratune.config.yaml_tree import read_scalar
@@ -31,18 +20,6 @@ def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
         ConfigError: The file itself is missing or cannot be read as text.
     """
     return expand_shorthands(read_overrides(read_file(path, path.parent, ()), overrides))
-
-
-def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path: Path) -> Layer:
-    """Return a mapping merged with the files that it extends and with `--set`, as `read_layers` does for a file.
-
-    Args:
-        values: Sections, or single settings by dotted key, and perhaps `extends`.
-        path: In place of the file of the mapping.
-    """
-    plain, place = plain_mappings(values), SourceLocation(label(path, path.parent))
-    below, own = layers_within(plain, dict.fromkeys(keys_inside(plain, path.name), place), path.name, path)
-    return expand_shorthands(read_overrides(merge(below, own), overrides))
 
 
 def read_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
