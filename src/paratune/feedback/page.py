@@ -18,7 +18,6 @@ from paratune.reports.document import (
     Remarks,
     ReportDocument,
     ReportSection,
-    shown_sections,
     signed,
 )
 from paratune.reports.output import write_page
@@ -93,7 +92,7 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
     return ReportDocument(
         title=essay_name(essay),
         lead=(essay.prompt or f"From {feedback.source}", f"Model: {feedback.run}."),
-        sections=shown_sections(sections),
+        sections=tuple(section for section in sections if section.parts),
         footer=made_by(),
         notices=tuple(notices),
     )

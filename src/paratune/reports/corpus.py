@@ -1,6 +1,7 @@
 """The pages of a corpus: what each stage kept and dropped, its contents, and the perplexities of its sentences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -173,9 +174,7 @@ def _histogram(scores: Mapping[str, Any]) -> Drawing:
     values, limit = [line["perplexity"] for line in scores["thresholds"]], scores["max_perplexity"]
     names = {value: f"{format_number(value)}{' (the limit)' if value == limit else ''}" for value in values}
     marks = {value: name for value, name in names.items() if edges[0] <= value <= edges[-1]}
-    draw = histogram(
-        edges, [Bars(counts, texts=texts)], marks=marks, log=True, xlim=(edges[0], edges[-1]), xlabel="Perplexity",
-        ylabel="Sentences",
-    )  # fmt: skip
+    axes: Mapping[str, Any] = {"xlim": (edges[0], edges[-1]), "xlabel": "Perplexity", "ylabel": "Sentences"}
+    draw = partial(histogram, edges, [Bars(counts, texts=texts)], marks=marks, log=True, **axes)
     caption = "Ten bars for each decade; lower perplexity is better. Lines: the thresholds of the table."
     return Drawing("perplexities", "Histogram of perplexities", caption, draw, 3.4)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def data_drawings(view: DataView) -> Iterator[Drawing]:
         shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
         layers = [plots.Bars(100 * shares[:, number], plots.run_style(number)[0]) for number in range(size)]
         names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
-        draw = plots.bars(names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
+        draw = partial(plots.bars, names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
         title, height = f"Classes by {view.by}", plots.height_of_rows(len(groups))
         yield Drawing("classes_by_type", title, "In brackets: rows.", draw, height, legend=_areas(view.classes))
     elif view.groups is not None:
@@ -106,7 +107,7 @@ def _labels(view: DataView) -> Drawing:
         layers = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
         share = format_share(float(np.bincount(view.labels).max()) / view.num_rows)
         caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
-        draw = plots.bars(view.classes, layers, stacked=True, xlabel="Rows")
+        draw = partial(plots.bars, view.classes, layers, stacked=True, xlabel="Rows")
         return Drawing("class_balance", "Rows of each class", caption, draw, plots.height_of_rows(size), legend=legend)
     distinct = np.unique(view.labels)
     step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
@@ -116,7 +117,8 @@ def _labels(view: DataView) -> Drawing:
         edges = np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
     layers = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
     mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
-    draw = plots.histogram(edges, layers, marks={float(mean): ""}, xlabel=shorten(view.label, 60), ylabel="Rows")
+    label = shorten(view.label, 60)
+    draw = partial(plots.histogram, edges, layers, marks={float(mean): ""}, xlabel=label, ylabel="Rows")
     caption = f"{view.num_rows:,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
     return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2, legend=legend)
 
@@ -126,10 +128,10 @@ def _lengths(view: DataView) -> Drawing:
         edges = np.histogram_bin_edges(values, bins=30)
         layers = _layers(view, lambda rows: np.histogram(values[rows], bins=edges)[0])
         marks = {float(np.median(values)): "", **marks}
-        return plots.histogram(edges, layers, marks=marks, xlabel=f"{name} of a sample", ylabel="Rows")
+        return partial(plots.histogram, edges, layers, marks=marks, xlabel=f"{name} of a sample", ylabel="Rows")
 
     limit = {float(view.max_length): "data.max_length"}
-    draw = plots.panels(panel(view.words, "Words", {}), panel(view.tokens, "Tokens", limit))
+    draw = partial(plots.panels, [panel(view.words, "Words", {}), panel(view.tokens, "Tokens", limit)])
     cut = format_share(float((view.tokens > view.max_length).mean()))
     caption = (
         f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens), and "
@@ -152,7 +154,7 @@ def _length_by_score(view: DataView) -> Drawing:
     if num_drawn < view.num_rows:
         caption += f" {num_drawn:,} of {view.num_rows:,} rows are drawn, evenly spaced."
     legend = _areas([f"{view.by} {name}" for name in groups] if view.groups is not None else [])
-    draw = plots.points(series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
+    draw = partial(plots.points, series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
     return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6, legend=legend)
 
 
@@ -167,7 +169,7 @@ def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> D
         inside = values[(values >= low - 1.5 * (high - low)) & (values <= high + 1.5 * (high - low))]
         text = f"{names[at]}: median {middle:g}, quartiles {low:g} and {high:g}"
         rows[at] = plots.Interval(middle, low, high, text=text, whiskers=(inside.min(), inside.max()))
-    draw = plots.forest(names, rows, from_zero=False, xlabel=label)
+    draw = partial(plots.forest, names, rows, from_zero=False, xlabel=label)
     caption = "Points: median; thick: quartiles; thin: values up to 1.5 times their distance. In brackets: rows."
     return Drawing(key, title, caption, draw, plots.height_of_rows(len(names)))
 
@@ -176,7 +178,7 @@ def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     if not view.numeric and view.classes:
         note = "No correlations: the data have no column of numbers."
-        return Drawing("correlations", title, "", plots.bars([], []), 0.0, note=note)
+        return Drawing("correlations", title, "", partial(plots.bars, [], []), 0.0, note=note)
     columns: dict[str, Any] = {} if view.classes else {view.label: view.labels}
     for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
         columns.setdefault(name, values)
@@ -188,7 +190,7 @@ def _correlations(view: DataView) -> Drawing:
         caption += f" Not shown beyond {_MAX_NUMERIC} columns: {', '.join(beyond)}."
     shown = varying[:_MAX_NUMERIC]
     table = _correlations_of([columns[name] for name in shown])
-    draw = plots.heat_map(shown, [[None if np.isnan(r) else r for r in row] for row in table])
+    draw = partial(plots.heat_map, shown, [[None if np.isnan(r) else r for r in row] for row in table])
     return Drawing("correlations", title, caption, draw, 1.4 + 0.42 * len(shown))
 
 
@@ -208,7 +210,7 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
             f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty). It "
             f"needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
         )
-        return Drawing(name, title, "", plots.bars([], []), 0.0, note=note)
+        return Drawing(name, title, "", partial(plots.bars, [], []), 0.0, note=note)
     placed = place_words(words, width=72 * WIDTH, height=72 * height)
 
     def draw(figure: Any, hovers: Hovers) -> None:

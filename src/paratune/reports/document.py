@@ -1,9 +1,7 @@
 """`ReportDocument`: the contents of a report in reading order, which one renderer for each format writes."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from paratune.base.text import plain_lines
 from paratune.base.units import NOT_AVAILABLE
@@ -65,19 +63,10 @@ class MarkedText:
     full: float = 0.0  # smallest effect that can have the full colour
 
     @cached_property
-    def largest(self) -> float:
-        return max((abs(word.effect) for word in self.words if word.effect is not None), default=0.0)
-
-    def strength(self, word: MarkedWord) -> float:
-        """Return the effect of a word relative to that with the full colour, -1 to 1; 0 where none is shown."""
-        return word.effect / max(self.largest, self.full) if word.effect else 0.0
-
-    @property
-    def plain_text(self) -> str:
-        """The text as one line, with the effects of its strongest words in brackets."""
-        effects = (f" [{signed(word.effect)}]" if abs(self.strength(word)) >= STRONG else "" for word in self.words)
-        words = zip(self.words, effects, strict=True)
-        return "".join(f"{word.before and ' '}{word.text}{effect}" for word, effect in words)
+    def strengths(self) -> list[float]:
+        """The effect of each word relative to that with the full colour, -1 to 1; 0 where none is shown."""
+        full = max([self.full, *(abs(word.effect) for word in self.words if word.effect)])
+        return [word.effect / full if word.effect else 0.0 for word in self.words]
 
 
 @dataclass(frozen=True)
@@ -99,11 +88,8 @@ class Statement:
 class StatementBox:
     """Statements, one below the other; with a title, a page shows them on request, or if one of them is a problem."""
 
+    title: str
     statements: tuple[Statement, ...]
-    title: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "statements": [asdict(statement) for statement in self.statements]}
 
 
 Part = Table | Drawing | Listing | Notice | Remarks | StatementBox | MarkedText | str
@@ -123,10 +109,6 @@ class ReportSection:
     def tables(self) -> tuple[Table, ...]:
         return tuple(part for part in self.parts if isinstance(part, Table))
 
-    @property
-    def boxes(self) -> tuple[StatementBox, ...]:
-        return tuple(part for part in self.parts if isinstance(part, StatementBox))
-
 
 @dataclass(frozen=True)
 class ReportDocument:
@@ -139,14 +121,6 @@ class ReportDocument:
     notices: tuple[Notice, ...] = ()
 
     @property
-    def tables(self) -> tuple[Table, ...]:
-        return tuple(table for section in self.sections for table in section.tables)
-
-    @property
-    def drawings(self) -> tuple[Drawing, ...]:
-        return tuple(part for section in self.sections for part in section.parts if isinstance(part, Drawing))
-
-
-def shown_sections(sections: Sequence[ReportSection]) -> tuple[ReportSection, ...]:
-    """Return the sections that are not empty."""
-    return tuple(section for section in sections if section.parts)
+    def parts(self) -> list[Part]:
+        """The parts of all sections."""
+        return [part for section in self.sections for part in section.parts]

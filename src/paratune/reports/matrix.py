@@ -27,7 +27,6 @@ from paratune.reports.document import (
     ReportDocument,
     ReportSection,
     StatementBox,
-    shown_sections,
 )
 from paratune.reports.outcomes import (
     SweepReport,
@@ -73,9 +72,10 @@ def matrix_sections(
     report: SweepReport, targets: Sequence[ScoreTarget] = (), layout: str | None = None, plan: Planned | None = None
 ) -> tuple[ReportSection, ...]:
     """Return the sections that are not empty; see `make_sweep` for the arguments."""
-    boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST))
+    boxes = (StatementBox("", matrix_statements(report)), StatementBox(TRUST, trust_statements(report)))
     summary = ReportSection("summary", "Summary", tuple(box for box in boxes if box.statements) if report.runs else ())
-    return shown_sections([summary, *_sections(report, targets, layout, plan or {})])
+    sections = (summary, *_sections(report, targets, layout, plan or {}))
+    return tuple(section for section in sections if section.parts)
 
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:

@@ -20,7 +20,7 @@ from paratune.config.metric_names import direction
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.amounts import amount_text, scale_of
-from paratune.reports.document import ReportSection
+from paratune.reports.document import ReportSection, StatementBox
 from paratune.reports.measures import metric_name
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.judging import AxisEffects
@@ -150,7 +150,9 @@ class SweepReport(Systems):
             ],
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "effects": [{**vars(one), "effects": [effect.as_dict() for effect in one.effects]} for one in self.effects],
-            "summary": [part.as_dict() for section in self.sections for part in section.boxes],
+            "summary": [
+                asdict(part) for section in self.sections for part in section.parts if isinstance(part, StatementBox)
+            ],
             "tables": [table.as_dict() for section in self.sections for table in section.tables],
             "files": [str(path) for path in self.files],
         }

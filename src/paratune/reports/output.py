@@ -17,6 +17,7 @@ from paratune.reports.figures import canvas
 from paratune.reports.page.document import document_html
 from paratune.reports.pdf.document import document_pdf
 from paratune.reports.tables.latex import latex_table
+from paratune.reports.tables.table import Table
 from paratune.reports.text import GENERATOR
 
 PAGE, PDF, CSV = "index.html", "report.pdf", "table.csv"
@@ -40,9 +41,10 @@ def document_files(document: ReportDocument, *, wanted: Collection[str] = ()) ->
         with contextlib.suppress(MissingDependency):  # without typst
             files[PDF] = document_pdf(document)
     if LATEX in wanted:
-        files |= {f"tables/{table.key}.tex": latex_table(table) for table in document.tables}
+        tables = [part for part in document.parts if isinstance(part, Table)]
+        files |= {f"tables/{table.key}.tex": latex_table(table) for table in tables}
     if FIGURES in wanted:
-        files |= canvas.drawing_files(document.drawings)
+        files |= canvas.drawing_files(part for part in document.parts if isinstance(part, canvas.Drawing))
     return files
 
 

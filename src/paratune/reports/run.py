@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from paratune.records.finished import RunRecord
 from paratune.records.scores import read_confusion
 from paratune.records.trainer_folder import state_file
 from paratune.reports.comparison import systems_of_runs
-from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
+from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.measures import over_sessions, unknown_reasons
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
@@ -90,7 +90,7 @@ class Report:
         """The conclusions, and whether they can be trusted; nothing for one run."""
         conclusions = run_statements(self.verdicts)
         trust = trust_statements(self.systems, self.certificates) if len(self.runs) > 1 else ()
-        return tuple(box for box in (StatementBox(conclusions), StatementBox(trust, TRUST)) if box.statements)
+        return tuple(box for box in (StatementBox("", conclusions), StatementBox(TRUST, trust)) if box.statements)
 
     def _repr_html_(self) -> str:
         from paratune.console.notebook import html_of
@@ -117,7 +117,7 @@ class Report:
             "certificates": [entry.as_dict() for entry in self.certificates],
             "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
-            "summary": [box.as_dict() for box in self.summary],
+            "summary": [asdict(box) for box in self.summary],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
         }  # fmt: skip
@@ -345,7 +345,7 @@ def run_document(report: Report) -> ReportDocument:
     return ReportDocument(
         title=f"Run {report.runs[0].name}" if len(report.runs) == 1 else f"{len(report.runs)} runs compared",
         lead=(f"{tasks.capitalize()}: {models} trained on {sources}.",),
-        sections=shown_sections(list(_sections(report))),
+        sections=tuple(section for section in _sections(report) if section.parts),
         footer=f"{made_by(source)} {about}",
         notices=tuple(notices),
     )

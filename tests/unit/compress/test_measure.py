@@ -18,6 +18,7 @@ from paratune.records import write_json
 from paratune.records.finished import read_record
 from paratune.records.predictions import write_table
 from paratune.records.run_folder import COMPRESSED_FOLDER, is_measured
+from paratune.reports.figures.canvas import Drawing
 from paratune.reports.run import run_document
 
 TEXTS = ["good film", "bad", "the story was really good", "never again " * 20]
@@ -74,7 +75,7 @@ def test_the_record_of_a_form(run: Path):
 
 def test_reports_compare_forms_as_runs(run: Path):
     comparison = report(measured(run, "fp32"), measured(run, "bf16"))
-    drawn = {drawing.key for drawing in run_document(comparison).drawings}
+    drawn = {drawing.key for drawing in run_document(comparison).parts if isinstance(drawing, Drawing)}
     assert not drawn & {"over_steps", "phases"}  # forms have no steps
     found = comparison.as_dict()
     first, second = found["runs"]

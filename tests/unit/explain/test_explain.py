@@ -151,7 +151,7 @@ def test_effects_count_from_the_smallest_size(tmp_path: Path):
     largest = float(np.abs(values).max())
     # A text whose largest effect is small has no strong colour: 0.4 of the full one, which has ten times the smallest.
     (pale,) = parts(explained(tmp_path / "pale", LONG, smallest=largest / 4), MarkedText)
-    assert max(abs(pale.strength(word)) for word in pale.words) == pytest.approx(4 / 10)
+    assert max(map(abs, pale.strengths)) == pytest.approx(4 / 10)
     assert [abs(line[1].value) for line in words.lines] == sorted(np.abs(values), reverse=True)[: len(words.lines)]
     none = explained(tmp_path / "none", LONG, smallest=1e3)
     assert none.rows[0].faithfulness.verdict(method) == TOO_SMALL

@@ -63,12 +63,9 @@ def test_the_number_of_drawn_points_is_told():
 
 
 @pytest.mark.parametrize(("labels", "num_bars"), [([1.0, 2.0, 4.0], 4), ([2.333, 2.3333, 7.0], 40)])
-def test_scores_have_a_bar_each_unless_these_are_too_many(monkeypatch, labels, num_bars):
-    drawn = []
-    monkeypatch.setattr("paratune.reports.data.plots.histogram", lambda edges, *_, **__: drawn.append(len(edges) - 1))
-    some = np.array(labels * 2)
-    by_name(view(labels=some))
-    assert drawn[0] == num_bars
+def test_scores_have_a_bar_each_unless_these_are_too_many(labels, num_bars):
+    edges, *_ = by_name(view(labels=np.array(labels * 2)))["score_distribution"].draw.args
+    assert len(edges) - 1 == num_bars
 
 
 def test_a_classification_has_figures_of_its_classes():

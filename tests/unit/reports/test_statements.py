@@ -10,7 +10,7 @@ import pytest
 from make_matrix import STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import Axis
-from paratune.reports.document import Statement
+from paratune.reports.document import Statement, StatementBox
 from paratune.reports.matrix import make_sweep, matrix_document
 from paratune.reports.outcomes import SweepReport
 from paratune.reports.page.document import document_html
@@ -289,7 +289,7 @@ def test_runs_that_cannot_differ_in_speed_have_no_sentence_on_it():
 def test_each_statement_links_to_a_section_of_the_page(doubled: SweepReport):
     document = matrix_document(doubled)
     page = document_html(document)
-    boxes = [box for section in document.sections for box in section.boxes]
+    boxes = [box for box in document.parts if isinstance(box, StatementBox)]
     assert [box.title for box in boxes] == ["", "Can this be trusted?"]
     for statement in (statement for box in boxes for statement in box.statements if statement.evidence):
         assert f'<a href="#{statement.evidence}">' in page

@@ -87,6 +87,8 @@ class Drawing:
         All formats are written from the same figure, so that it is drawn and laid out once.
         """
         from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
 
         hovers, labels = Hovers(), [shorten(key.label, _LEGEND_WIDTH) for key in self.legend]
         widest = max(map(len, labels), default=0)
@@ -95,7 +97,20 @@ class Drawing:
         self.draw(figure if self.whole else figure.subplots(), hovers)
         if labels:
             columns = -(-len(labels) // num_rows)
-            figure.legend([*map(_handle, self.legend)], labels, loc="outside upper left", ncols=columns)
+            handles: list[Any] = []
+            for key in self.legend:
+                if key.is_area:
+                    handles.append(Patch(facecolor=key.colour, alpha=key.alpha))
+                elif key.marker:
+                    inside = "none" if key.is_hollow else key.colour
+                    points = Line2D(
+                        [], [], color=key.colour, linestyle="none", marker=key.marker, markerfacecolor=inside
+                    )
+                    handles.append(points)
+                else:
+                    dashes = (0, key.dashes) if key.dashes else "-"
+                    handles.append(Line2D([], [], color=key.colour, linewidth=2, linestyle=dashes))
+            figure.legend(handles, labels, loc="outside upper left", ncols=columns)
         # matplotlib would compute the layout again for each file, and draw the whole figure once more for that, with
         # any layout engine, also "none": so the figure is left without one.
         if figure.axes and (engine := figure.get_layout_engine()) is not None:
@@ -145,18 +160,6 @@ def figure_style(changes: Mapping[str, Any] = {}) -> Iterator[None]:
         # The font that measures widths lacks some scripts; the page shows them in the reader's fonts.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
-
-
-def _handle(key: Key) -> Any:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    if key.is_area:
-        return Patch(facecolor=key.colour, alpha=key.alpha)
-    if key.marker:
-        inside = "none" if key.is_hollow else key.colour
-        return Line2D([], [], color=key.colour, linestyle="none", marker=key.marker, markerfacecolor=inside)
-    return Line2D([], [], color=key.colour, linewidth=2, linestyle=(0, key.dashes) if key.dashes else "-")
 
 
 def page_figure(drawing: Drawing) -> Html:

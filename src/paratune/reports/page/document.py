@@ -2,18 +2,15 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
-from itertools import groupby
 from typing import Any
 
 from paratune import __version__
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.base.units import format_share
-from paratune.reports.document import STRONG, Part, ReportDocument, signed
+from paratune.reports.document import STRONG, ReportDocument, signed
 from paratune.reports.figures import canvas
-from paratune.reports.figures.canvas import Drawing
 from paratune.reports.text import GENERATOR, Html
 
 _SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "cannot tell")}
@@ -42,20 +39,13 @@ def _template() -> Any:
     )
     environment.globals |= {
         "generator": GENERATOR, "signs": _SIGNS, "strong": STRONG, "signed": signed, "format_share": format_share,
-        "svg_of": canvas.page_figure, "kind_of": lambda part: type(part).__name__, "places": _places,
+        "svg_of": canvas.page_figure, "kind_of": lambda part: type(part).__name__, "listing": listing,
     }  # fmt: skip
     return environment.from_string(_file("page.html"))
 
 
 def _file(name: str) -> str:
     return resources.files("paratune.reports.page").joinpath(name).read_text(encoding="utf-8")
-
-
-def _places(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield the parts of a section that share a place: figures that follow each other, and other parts alone."""
-    for are_figures, members in groupby(parts, lambda part: isinstance(part, Drawing)):
-        found = [*members]
-        yield from [found] if are_figures else [[part] for part in found]
 
 
 def made_by(source: str = "") -> str:

@@ -10,7 +10,17 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.errors import require
-from paratune.reports.document import Listing, MarkedText, Notice, Part, Remarks, ReportDocument, StatementBox
+from paratune.reports.document import (
+    STRONG,
+    Listing,
+    MarkedText,
+    Notice,
+    Part,
+    Remarks,
+    ReportDocument,
+    StatementBox,
+    signed,
+)
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.tables.table import Table
 
@@ -75,10 +85,13 @@ def _part(part: Part, heading: str) -> dict[str, Any]:
         case Notice():
             return {"kind": "notice", "text": part.text}
         case MarkedText():
-            return {"kind": "texts", "texts": [f"{part.title}: {part.plain_text}"]}
+            words = zip(part.words, part.strengths, strict=True)
+            marks = (f" [{signed(word.effect)}]" if abs(strength) >= STRONG else "" for word, strength in words)
+            texts = (f"{word.before and ' '}{word.text}{mark}" for word, mark in zip(part.words, marks, strict=True))
+            return {"kind": "texts", "texts": [f"{part.title}: {''.join(texts)}"]}
         case Remarks():
-            texts = [text if isinstance(text, str) else ": ".join(text) for text in part.texts]
-            return {"kind": "texts", "texts": texts}
+            remarks = [text if isinstance(text, str) else ": ".join(text) for text in part.texts]
+            return {"kind": "texts", "texts": remarks}
         case StatementBox():
             colours = {True: "better", False: "worse", None: "na"}
             rows = [

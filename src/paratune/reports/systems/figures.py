@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,12 +78,11 @@ def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawi
         counts, edges = np.histogram(errors, bins=int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8)
         bins = zip(counts, edges[:-1], edges[1:], strict=True)
         texts = [f"{count} rows from {first:.3g} to {below:.3g}" for count, first, below in bins]
-        draw = plots.panels(
-            plots.points([plots.Points(labels, values)], diagonal=True, xlim=limit, ylim=limit, aspect="equal",
-                         xlabel="Actual", ylabel="Predicted"),
-            plots.histogram(edges, [plots.Bars(counts, texts=texts)], marks={0.0: ""},
-                            xlabel="Error (predicted - actual)", ylabel="Rows"),
-            width_ratios=(1, 1.15),
+        sides = (
+            partial(plots.points, [plots.Points(labels, values)], diagonal=True, xlim=limit, ylim=limit, aspect="equal",
+                    xlabel="Actual", ylabel="Predicted"),
+            partial(plots.histogram, edges, [plots.Bars(counts, texts=texts)], marks={0.0: ""},
+                    xlabel="Error (predicted - actual)", ylabel="Rows"),
         )  # fmt: skip
         num_shown = len(plots.thinned(labels)[0])
         shown = f"{num_shown:,} evenly spaced rows of " if num_shown < len(labels) else ""
@@ -92,6 +92,7 @@ def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawi
         )
         key = "predictions" if len(predictions) == 1 else f"predictions-{number}"
         title = f"{run}: predicted against actual, and the histogram of errors"
+        draw = partial(plots.panels, sides, width_ratios=(1, 1.15))
         yield Drawing(key, title, caption, draw, 3.3, whole=True)
 
 
@@ -130,7 +131,7 @@ def step_drawings(
     if size > MAX_DRAWN_BYTES:
         limit = f"a figure is drawn of at most {format_bytes(MAX_DRAWN_BYTES)}; report fewer runs at once"
         note = f"{OVER_STEPS}: the event logs have {format_bytes(size)}, and {limit}."
-        yield Drawing("over_steps", OVER_STEPS, "", plots.bars([], []), 0.0, note=note)
+        yield Drawing("over_steps", OVER_STEPS, "", partial(plots.bars, [], []), 0.0, note=note)
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
     for number, (task, members) in enumerate(by_task.items(), start=1):
@@ -158,7 +159,7 @@ def step_drawings(
         title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
         key, title = ("over_steps", title) if len(by_task) == 1 else (f"over_steps-{number}", f"{task}: {title}")
         keys = tuple(Key(label, *plots.run_style(at)) for at, label in enumerate(found)) if len(found) > 1 else ()
-        draw, height = plots.panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
+        draw, height = partial(plots.panels, draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
         yield Drawing(key, title, " ".join(caption), draw, height, whole=True, legend=keys)
 
 
@@ -175,7 +176,7 @@ def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) 
             series.append(plots.Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
     ylim: dict[str, Any] = {} if panel == "loss" else {"ylim": (0, None)}
     x_label = "Samples seen" if by_samples else "Optimizer step"
-    return plots.lines(series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
+    return partial(plots.lines, series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
 
 
 def step_line(runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
@@ -258,7 +259,7 @@ def phase_drawing(systems: Systems, *, per_step: bool = False) -> Drawing:
         about = "Mean measured step by phase, without warm-up; steps with different global batches do different work."
         label = "Time of a measured step (ms)"
     legend = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
-    draw, height = plots.bars(names, layers, stacked=True, xlabel=label), plots.height_of_rows(len(names))
+    draw, height = partial(plots.bars, names, layers, stacked=True, xlabel=label), plots.height_of_rows(len(names))
     title, caption = "Time by phase and configuration", f"{about} {selection}".strip()
     return Drawing("phases", title, caption, draw, height, legend=legend)
 
@@ -284,10 +285,11 @@ def scaling_drawings(systems: Systems) -> Iterator[Drawing]:
             left.append(plots.Line(x, ups[0], position, ups[1], ups[2], texts))
             right.append(plots.Line(x, shares[0], position, shares[1], shares[2], texts))
         best = max(max(line.y, default=0.0) for line in right)
-        draw = plots.panels(
-            plots.lines(left, log=2, ticks=sizes, xlabel="Devices", ylabel="Speed-up (samples/s, ×)", ylim=(0, None)),
-            plots.lines(right, log=2, ticks=sizes, xlabel="Devices", ylabel="Efficiency (%)", ylim=(0, 1.08 * best)),
-        )
+        axes = ((left, "Speed-up (samples/s, ×)", None), (right, "Efficiency (%)", 1.08 * best))
+        sides = [
+            partial(plots.lines, series, log=2, ticks=sizes, xlabel="Devices", ylabel=label, ylim=(0, end))
+            for series, label, end in axes
+        ]
         caption = (
             "Speed-up: samples/s divided by those of the smallest number of devices. Efficiency: speed-up divided by "
             "the increase in devices. Bands: 95% intervals over runs. Dashed: ideal; a line that starts with more "
@@ -296,7 +298,7 @@ def scaling_drawings(systems: Systems) -> Iterator[Drawing]:
         if len(found) > len(longest):
             caption += f" Drawn: {MAX_LINES} of {len(found)} lines."
         legend = (*(Key(name, *plots.run_style(at)) for at, name in enumerate(names)), Key("ideal", MUTED, (4, 3)))
-        yield Drawing(f"scaling-{rule}", title, caption, draw, 3.2, whole=True, legend=legend)
+        yield Drawing(f"scaling-{rule}", title, caption, partial(plots.panels, sides), 3.2, whole=True, legend=legend)
 
 
 def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, tuple[float, float, float]]]:
@@ -334,10 +336,9 @@ def time_and_memory(systems: Systems) -> Drawing:
         return plots.Bars(values, colour, texts, alpha, height, deviations)
 
     memory = [layer(total, of_memory.size, _TOTAL, 0.62, _FAINT), layer(device, of_memory.size, _DEVICE, 0.36)]
-    draw = plots.panels(
-        plots.bars(labels, [layer(time, scale.size, _TIME, 0.62)], xlabel=scale.label(time.label)),
-        plots.bars(labels, memory, xlabel=of_memory.label("Peak memory")),
-        share_y=True,
+    sides = (
+        partial(plots.bars, labels, [layer(time, scale.size, _TIME, 0.62)], xlabel=scale.label(time.label)),
+        partial(plots.bars, labels, memory, xlabel=of_memory.label("Peak memory")),
     )
     legend = (
         Key(scale.label(time.label), _TIME, is_area=True),
@@ -345,5 +346,5 @@ def time_and_memory(systems: Systems) -> Drawing:
         Key("Memory of all devices", _TOTAL, is_area=True, alpha=_FAINT),
     )
     caption = f"Bars: mean over the runs of a configuration; whiskers: ± one standard deviation. {selection}".strip()
-    title = "Time and memory of all configurations"
+    title, draw = "Time and memory of all configurations", partial(plots.panels, sides, share_y=True)
     return Drawing("overview", title, caption, draw, plots.height_of_rows(len(members)), whole=True, legend=legend)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from paratune.base.grouping import grouped
 from paratune.config.metric_names import is_lower_better, metric_label
@@ -204,9 +205,9 @@ def forest_plot(
                 if found.measure == measure:
                     factor, label = _scale(found, verdict.task)
                     rows[at] = interval_of(found, factor, f"{verdict.label} against {verdict.baseline}", verdict.task)
-        return forest(texts, rows, bold=bold, xlabel=label)
+        return partial(forest, texts, rows, bold=bold, xlabel=label)
 
-    draw = panels(*(panel(measure) for measure in (*speeds, *scores[:MAX_SCORES])), share_y=True)
+    draw = partial(panels, [panel(measure) for measure in (*speeds, *scores[:MAX_SCORES])], share_y=True)
     caption += (
         "Points: change; lines: 95% confidence intervals, an arrow has the number of an end outside; shaded: the "
         "margin within which a change counts as equal."

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.reports.tables.table import Table, TableCell
+from paratune.reports.tables.table import Table
 from paratune.reports.text import GENERATOR
 
 _MAX_LINES = 40  # lines of a table that fits on a page
@@ -39,17 +39,16 @@ a language have fewer than 24 letters between other characters."""
 def latex(value: Any) -> str:
     r"""Return `value` escaped for LaTeX; numbers with a spread or a sign become formulas, $0.85 \pm 0.05$."""
     text, parts, end = plain(value), [], 0
-    for match in _NUMBER.finditer(text):
-        number = match["signed"] or rf"{match['mean']} \pm {match['spread']}"
-        parts += [_letters(text[end : match.start()]), f"${number.replace('−', '-').replace(',', '{,}')}$"]
-        end = match.end()
-    return "".join([*parts, _letters(text[end:])])
-
-
-def _letters(text: str) -> str:
-    # Consecutive hyphens would become a dash.
-    pairs = zip(text, f"{text[1:]} ", strict=False)
-    return "".join("-{}" if letter == after == "-" else _ESCAPES.get(letter, letter) for letter, after in pairs)
+    for match in (*_NUMBER.finditer(text), None):
+        letters = text[end : match.start() if match else None]
+        # Consecutive hyphens would become a dash.
+        pairs = zip(letters, f"{letters[1:]} ", strict=False)
+        parts += ["-{}" if letter == after == "-" else _ESCAPES.get(letter, letter) for letter, after in pairs]
+        if match:
+            number = match["signed"] or rf"{match['mean']} \pm {match['spread']}"
+            parts.append(f"${number.replace('−', '-').replace(',', '{,}')}$")
+            end = match.end()
+    return "".join(parts)
 
 
 def latex_table(table: Table) -> str:
@@ -67,7 +66,13 @@ def latex_table(table: Table) -> str:
         if position in groups:
             rows += [r"\addlinespace"] * (position > 0)
             rows.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\")
-        rows.append(" & ".join(map(_cell, line, wide)) + r" \\")
+        texts = []
+        for cell, is_wide in zip(line, wide, strict=True):
+            text = latex(cell.text)
+            if is_wide:
+                text = _LONG.sub(lambda word: _BREAKS.sub(r"\g<0>\\allowbreak{}", word[0]), text)
+            texts.append(text + (rf"\textsuperscript{{{latex(','.join(cell.marks))}}}" if cell.marks else ""))
+        rows.append(" & ".join(texts) + r" \\")
     heading = " & ".join(rf"\textbf{{{latex(own.label)}}}" for own in table.columns)
     small = r"\small" if len(table.columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
     notes = [rf"\item {latex(note)}" for note in table.notes]
@@ -86,10 +91,3 @@ def latex_table(table: Table) -> str:
     if re.search(r"[^\x00-\u017f]", "".join(body)):
         lines.append("% It holds letters that need XeLaTeX or LuaLaTeX, and a font that has them.")
     return "\n".join([*lines, *body]) + "\n"
-
-
-def _cell(cell: TableCell, is_wide: bool) -> str:
-    text = latex(cell.text)
-    if is_wide:
-        text = _LONG.sub(lambda word: _BREAKS.sub(r"\g<0>\\allowbreak{}", word[0]), text)
-    return text + (rf"\textsuperscript{{{latex(','.join(cell.marks))}}}" if cell.marks else "")

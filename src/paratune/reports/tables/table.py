@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from paratune.base.text import listing
 from paratune.base.units import NOT_AVAILABLE, format_as
 
 CHOSEN = "* "  # prefix of the name of a chosen line
@@ -57,11 +56,6 @@ class TableCell:
         """The text with its marks, for formats without superscripts."""
         return f"{self.text} [{','.join(self.marks)}]" if self.marks else self.text
 
-    @property
-    def hover(self) -> str:
-        """Runs and source, for the tooltip of the cell."""
-        return ": ".join(filter(None, [listing(self.runs, 8), self.source]))
-
     def as_dict(self) -> dict[str, Any]:
         """Return the text and the known fields, as in report.json."""
         fields = {
@@ -89,11 +83,6 @@ class Table:
     def is_text(self) -> bool:
         """Whether no column contains numbers."""
         return self.num_labels == len(self.columns)
-
-    @property
-    def is_sortable(self) -> bool:
-        """Whether a page lets readers sort the lines: several of one kind, which a heading names, without groups."""
-        return len(self.lines) > 1 and self.header[0] != "" and not self.groups and not self.is_text
 
     @property
     def header(self) -> tuple[str, ...]:

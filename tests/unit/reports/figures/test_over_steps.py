@@ -6,7 +6,7 @@ from make_run import make_run
 
 from paratune.records import events_file
 from paratune.records.finished import read_record
-from paratune.reports.figures.canvas import page_figure
+from paratune.reports.figures.canvas import Drawing, page_figure
 from paratune.reports.page.document import document_html
 from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.read import read_runs
@@ -108,6 +108,6 @@ def test_goodput_is_held_against_the_reference_batch_of_the_baseline(tmp_path):
     record["config"]["measure"]["reference_batch"] = 16
     (run.folder / "run.json").write_text(json.dumps(record))
     document = run_document(build_report(read_runs([run.folder])))
-    (found,) = (drawing for drawing in document.drawings if drawing.key == "over_steps")
+    (found,) = (drawing for drawing in document.parts if isinstance(drawing, Drawing) and drawing.key == "over_steps")
     # Not the batch of the run, 32, as in the table of efficiency.
     assert "100% at 16 samples a step" in found.caption

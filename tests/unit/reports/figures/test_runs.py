@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -182,7 +183,7 @@ def test_page_pdf_and_file_are_written_of_one_figure_which_is_laid_out_once(monk
 
 def test_a_text_that_looks_like_a_tag_stays_a_text():
     hostile = '<g id="part-0"> url(#x) #0072b2'
-    picture = canvas.Drawing("k", "t", "", plots.bars([hostile], [plots.Bars([1.0], texts=["one"])]), 1.0)
+    picture = canvas.Drawing("k", "t", "", partial(plots.bars, [hostile], [plots.Bars([1.0], texts=["one"])]), 1.0)
     svg = _svg(picture)
     assert svg.count("<title>one</title>") == 1
     assert '&lt;g id="part-0"&gt; url(#x) #0072b2</text>' in svg
@@ -214,7 +215,7 @@ def texts_of(axes):
 )
 def test_a_forest_plot_cuts_no_interval_without_its_number(intervals, limit, cut):
     rows = {at: plots.Interval(*numbers) for at, numbers in enumerate(intervals)}
-    (axes,), _ = drawn_axes(plots.forest(["a", "b"][: len(rows)], rows))
+    (axes,), _ = drawn_axes(partial(plots.forest, ["a", "b"][: len(rows)], rows))
     assert axes.get_xlim() == pytest.approx((-1.06 * limit, 1.06 * limit))
     assert [text for text in texts_of(axes) if text != "n/a"] == cut
     assert texts_of(axes).count("n/a") == sum(value is None for value, *_ in intervals)
@@ -223,21 +224,21 @@ def test_a_forest_plot_cuts_no_interval_without_its_number(intervals, limit, cut
 
 
 def test_an_unknown_bar_is_no_bar_of_0():
-    (axes,), hovers = drawn_axes(plots.bars(["a", "b"], [plots.Bars([2.0, None], texts=["two", "unknown"])]))
+    (axes,), hovers = drawn_axes(partial(plots.bars, ["a", "b"], [plots.Bars([2.0, None], texts=["two", "unknown"])]))
     assert texts_of(axes) == ["n/a"]
     assert list(hovers.values()) == ["two", "unknown"]
 
 
 def test_stacked_bars_begin_where_the_one_before_ends():
     layers = [plots.Bars([1.0, 4.0]), plots.Bars([2.0, 0.0], numbers=["2", "0"])]
-    (axes,), _ = drawn_axes(plots.bars(["a", "b"], layers, stacked=True))
+    (axes,), _ = drawn_axes(partial(plots.bars, ["a", "b"], layers, stacked=True))
     assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0, 1), (0, 4), (1, 2), (4, 0)]
     assert texts_of(axes) == ["2"]  # a bar without room has no number
 
 
 def test_a_histogram_stacks_its_layers_between_the_edges():
     layers = [plots.Bars([1, 2]), plots.Bars([3, 0])]
-    (axes,), _ = drawn_axes(plots.histogram([0.0, 1.0, 3.0], layers, marks={0.5: "mean"}))
+    (axes,), _ = drawn_axes(partial(plots.histogram, [0.0, 1.0, 3.0], layers, marks={0.5: "mean"}))
     assert [(bar.get_x(), bar.get_y(), bar.get_height()) for bar in axes.patches] == [
         (0, 0, 1), (1, 0, 2), (0, 1, 3), (1, 2, 0),
     ]  # fmt: skip
@@ -246,15 +247,15 @@ def test_a_histogram_stacks_its_layers_between_the_edges():
 
 
 def test_a_heat_map_has_a_number_for_each_pair_and_no_image():
-    (axes,), _ = drawn_axes(plots.heat_map(["a", "b"], [[1.0, -0.004], [None, 1.0]]))
+    (axes,), _ = drawn_axes(partial(plots.heat_map, ["a", "b"], [[1.0, -0.004], [None, 1.0]]))
     assert texts_of(axes) == ["1.00", "0.00", "n/a", "1.00"]
     assert not axes.images
 
 
 def test_panels_share_names_and_leave_no_empty_axes():
-    one = plots.lines([plots.Line([1, 2], [3, 4])], xlabel="x")
-    axes, _ = drawn_axes(plots.panels(one, one, one), whole=True)
+    one = partial(plots.lines, [plots.Line([1, 2], [3, 4])], xlabel="x")
+    axes, _ = drawn_axes(partial(plots.panels, [one, one, one]), whole=True)
     assert [each.axison for each in axes] == [True, True, True, False]
-    named = plots.bars(["a"], [plots.Bars([1.0])])
-    axes, _ = drawn_axes(plots.panels(named, named, share_y=True), whole=True)
+    named = partial(plots.bars, ["a"], [plots.Bars([1.0])])
+    axes, _ = drawn_axes(partial(plots.panels, [named, named], share_y=True), whole=True)
     assert [each.yaxis.get_visible() for each in axes] == [True, False]

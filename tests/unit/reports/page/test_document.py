@@ -29,12 +29,12 @@ def page_of(*parts: Part) -> str:
     ],
 )
 def test_a_box_with_a_title_is_open_if_a_statement_is_a_problem(statements, is_open):
-    html = page_of(StatementBox(statements, "Can this be trusted?"))
+    html = page_of(StatementBox("Can this be trusted?", statements))
     assert ("<details" in html, " open>" in html) == (True, is_open)
 
 
 def test_statements_without_a_title_are_always_shown_with_their_signs_and_links():
-    html = page_of(StatementBox((SHOWN, PROBLEM, UNKNOWN)))
+    html = page_of(StatementBox("", (SHOWN, PROBLEM, UNKNOWN)))
     assert "<details" not in html
     assert re.findall(r'<span class="sign" role="img" aria-label="([^"]*)">(.)', html) == [
         ("shown", "\u2713"), ("a problem", "!"), ("cannot tell", "?"),

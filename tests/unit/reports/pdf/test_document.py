@@ -7,6 +7,7 @@ import pytest
 from make_run import make_run
 
 from paratune.reports.document import Listing, Notice, ReportDocument, ReportSection
+from paratune.reports.figures.canvas import Drawing
 from paratune.reports.pdf.document import document_pdf
 from paratune.reports.run import build_report, run_document
 from paratune.reports.runs.read import read_runs
@@ -146,7 +147,7 @@ def test_a_report_of_runs_is_the_same_each_time_and_its_figures_are_vectors(tmp_
     assert 3 not in kinds, "a figure is an image"  # FPDF_PAGEOBJ_IMAGE
     assert 2 in kinds  # paths
     shown = " ".join(" ".join(pages(pdf)).split())
-    assert all(drawing.title in shown for drawing in document.drawings)
+    assert all(drawing.title in shown for drawing in document.parts if isinstance(drawing, Drawing))
 
 
 LONG_NAME = "configs/sweeps/learning_rates.yaml"

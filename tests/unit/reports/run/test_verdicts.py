@@ -8,6 +8,7 @@ from page_text import page_text
 
 from paratune.commands.report import report
 from paratune.reports import make
+from paratune.reports.figures.canvas import Drawing
 from paratune.reports.matrix import make_sweep
 from paratune.reports.run import run_document
 from paratune.reports.systems.building import findings
@@ -32,7 +33,9 @@ def test_configurations_of_reported_runs_have_verdicts(tmp_path):
     assert (verdict.label, verdict.baseline, len(verdict.runs)) == ("single", "ddp", 3)
     assert 'id="verdicts"' in (tmp_path / "out" / "index.html").read_text()
     assert json.loads((tmp_path / "out" / "report.json").read_text())["verdicts"][0]["label"] == "single"
-    (drawing, *_) = run_document(report).drawings  # the forest plot that pages of matrices have
+    (drawing, *_) = (
+        part for part in run_document(report).parts if isinstance(part, Drawing)
+    )  # the forest plot that pages of matrices have
     assert drawing.key == "effects"
     assert "Effects of the configurations" in (tmp_path / "out" / "index.html").read_text()
     (other,) = make(runs, None, baseline=runs[3]).verdicts
