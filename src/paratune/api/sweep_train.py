@@ -24,7 +24,7 @@ from paratune.records.sweep import (
     write_sweep,
 )
 from paratune.reports.systems.judging import judged
-from paratune.reports.systems.model import build_systems
+from paratune.reports.systems.model import Systems, read_cell_runs
 from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.run import Start, SweepPlan, block_of, run_cell, was_killed
@@ -256,7 +256,7 @@ def judged_and_undecided(
     folder: Path, record: SweepRecord
 ) -> tuple[frozenset[Configuration], frozenset[Configuration]]:
     """Return the configurations with a verdict, baselines included, and those whose verdict needs more runs."""
-    systems = build_systems(folder, record)
+    systems = Systems(record, read_cell_runs(folder, record))
     verdicts, problems = judged(systems, all_of_them=True)
     for problem in problems:
         log.warning("%s", plain(problem), extra=coded("sweep.unreadable_run"))

@@ -1,6 +1,7 @@
 """`make_comparison`: the arguments of `paratune compare` to verdicts on the configurations of runs or of a matrix."""
 
 import glob
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonprefix
@@ -17,7 +18,7 @@ from paratune.reports.runs.read import Certificate, FoundRuns, Unfinished, read_
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, differing_settings, setting_text
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
-from paratune.reports.systems.model import CellRun, Systems, build_systems, values_label
+from paratune.reports.systems.model import CellRun, Systems, read_cell_runs, values_label
 from paratune.reports.systems.tables import MAX_BESIDE
 from paratune.verdicts import Margin
 
@@ -90,7 +91,27 @@ def make_comparison(
         ConfigError: The words cannot be understood.
         CheckpointError: A folder is not a run, or there is nothing to compare.
     """
-    systems, found = _selected(words, baseline, by)
+    matrices = [word for word in words if (Path(word) / SWEEP_FILE).is_file()]
+    if matrices and len(words) > 1:
+        text = f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*"
+        raise ConfigError(text, code="cli.conflict")
+    if matrices:
+        systems, found = _of_matrix(Path(matrices[0]), baseline, by)
+    elif by:
+        raise option_error("--by", by[0], "only a matrix has axes; give the folder of one", code="cli.no_effect")
+    elif not words:
+        text = "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix"
+        raise ConfigError(text, code="cli.required")
+    else:
+        folders: list[Path] = []
+        for word in words:
+            is_pattern = glob.has_magic(word) and not Path(word).exists()
+            matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
+            if is_pattern and not matches:
+                raise ConfigError(f"{plain(word)} matches no folder", code="run.not_found", part=word)
+            folders += matches if is_pattern else [Path(word)]
+        found = read_runs(folders)
+        systems = systems_of_runs(found.runs, baseline)
     members = systems.measured
     if all(systems.baseline_of(member) is member for member in members):
         runs = found.runs[0].name if len(found.runs) == 1 else f"{len(found.runs)} runs"
@@ -111,30 +132,6 @@ def _nothing(why: str, found: FoundRuns) -> CheckpointError:
     return CheckpointError(text, code="report.nothing_to_compare")
 
 
-def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:
-    """Return the configurations that the arguments of a command line name, and what was read with them."""
-    matrices = [word for word in words if (Path(word) / SWEEP_FILE).is_file()]
-    if matrices and len(words) > 1:
-        text = f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*"
-        raise ConfigError(text, code="cli.conflict")
-    if matrices:
-        return _of_matrix(Path(matrices[0]), baseline, by)
-    if by:
-        raise option_error("--by", by[0], "only a matrix has axes; give the folder of one", code="cli.no_effect")
-    if not words:
-        text = "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix"
-        raise ConfigError(text, code="cli.required")
-    folders: list[Path] = []
-    for word in words:
-        is_pattern = glob.has_magic(word) and not Path(word).exists()
-        matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
-        if is_pattern and not matches:
-            raise ConfigError(f"{plain(word)} matches no folder", code="run.not_found", part=word)
-        folders += matches if is_pattern else [Path(word)]
-    found = read_runs(folders)
-    return systems_of_runs(found.runs, baseline), found
-
-
 def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:
     """Return a matrix whose baselines have equal values on all axes that are not compared."""
     record = with_finished_runs(folder, read_sweep(folder))
@@ -150,7 +147,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     held = tuple(label for label in labels if label not in wanted) if wanted else record.select_per
     compared = [axis for axis in axes if axis.label not in held]
     named = {label: name for label, name in record.baseline.items() if label not in held}
-    systems = build_systems(folder, record)
+    systems = Systems(record, read_cell_runs(folder, record))
     if baseline is not None:  # one value, or a label of the compared axes or of all axes
         by_label = {member.label: member.values for member in systems.configurations}
         known = by_label | {values_label(compared, values): values for values in by_label.values()}
@@ -184,7 +181,15 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
     """
     machines = machine_kinds(runs)
     by_key = grouped(((configuration_key(run), machine), run) for run, machine in zip(runs, machines, strict=True))
-    groups, labels = [*by_key.values()], [_label(group) for group in by_key.values()]
+    groups, labels = [*by_key.values()], []
+    for group in groups:
+        shared = commonprefix([run.name for run in group])  # noqa: RUF071 - characters are meant, not folders
+        stem = (
+            shared
+            if len(group) == 1
+            else re.sub(r"[-_.](seed|s|run)$", "", shared.rstrip("0123456789").rstrip("-_. /"))
+        )
+        labels.append(stem or group[0].name)
     labels = [label if labels.count(label) == 1 else group[0].name for label, group in zip(labels, groups, strict=True)]
     if len(set(labels)) < len(labels):  # the name of a run may be the common prefix of others
         labels = [group[0].name for group in groups]
@@ -210,19 +215,6 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
     axis, cells = Axis("", "", {label: label for label in labels}), tuple(item.cell for item in cell_runs)
     record = SweepRecord(labels[0], "", "", (), (axis,), (), cells, baseline=base, price_per_device_hour=price)
     return Systems(record, tuple(cell_runs))
-
-
-def _label(group: Sequence[RunRecord]) -> str:
-    if len(group) == 1:
-        return group[0].name
-    names = [run.name for run in group]
-    shared = commonprefix(names)  # noqa: RUF071 - characters are meant, not folders
-    stem = shared.rstrip("0123456789").rstrip("-_. /")
-    for word in ("seed", "s", "run"):
-        if stem.endswith(("-" + word, "_" + word, "." + word)):
-            stem = stem[: -len(word) - 1]
-            break
-    return stem or names[0]
 
 
 def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:

@@ -55,10 +55,38 @@ def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
         labels = {"Documents": "num", "Words": "num_words", "Characters": "num_characters", "Hosts": "num_hosts"}
         counts = {name: documents[key] for name, key in (labels | {"Masked personal data": "num_masked"}).items()}
         counts["Sentences"] = None if sentences is None else sentences["num"]
-        rows = ((name, number_cell(number, ",")) for name, number in counts.items())
-        totals = make_table("totals", "The finished corpus", ("Of the finished corpus", ("Number", "num")), rows)
-        tables = [totals, *tables, *_groups(documents)]
-    return [table for table in (*tables, _lengths(documents, sentences)) if table.lines]
+        known = ((name, number_cell(number, ",")) for name, number in counts.items())
+        header = ("Of the finished corpus", ("Number", "num"))
+        tables.insert(0, make_table("totals", "The finished corpus", header, known))
+        numbers = (("Documents", "num_documents"), ("Documents (%)", "documents_percent"), ("Words", "num_words"))
+        for name in GROUPS:
+            key, groups = f"by_{name}", documents[f"by_{name}"]
+            if any(group["value"] is not None for group in groups):
+                rows = [
+                    (NOT_AVAILABLE if group["value"] is None else plain(group["value"]), number_cell(group["num"], ","),
+                     _percent(group["num"], documents["num"]), number_cell(group["num_words"], ","))
+                    for group in groups
+                ]  # fmt: skip
+                is_cut = name == "host" and len(groups) < documents["num_hosts"]
+                notes = [f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}."] * is_cut
+                columns = ((name.capitalize(), "value"), *numbers)
+                tables.append(make_table(key, f"Documents by {name}", columns, rows, 1, notes, is_closed=True))
+    spreads = {
+        "Documents (words)": documents and documents["words"],
+        "Sentences (words)": sentences and sentences["words"],
+        "Sentences (perplexity)": sentences and sentences["perplexity"],
+    }
+    given = {name: spread for name, spread in spreads.items() if spread and spread["quantiles"]}
+    names = {"0": "least", "0.5": "median", "1": "most"}
+    shares = next(iter(given.values()))["quantiles"] if given else ()
+    quantiles = ((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares)
+    lines: list[Row] = [
+        [name, *(TableCell(format_number(value, 4), value) for value in (own["mean"], *own["quantiles"].values()))]
+        for name, own in given.items()
+    ]
+    note = "A quantile is the smallest value that this share of the texts does not exceed; perplexities are to 0.5%."
+    lengths = make_table("lengths", "Lengths", (("Quantity", "what"), ("Mean", "mean"), *quantiles), lines, 1, [note])
+    return [table for table in (*tables, lengths) if table.lines]
 
 
 def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
@@ -88,40 +116,6 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
         lines += [(name, reason, number_cell(count, ","), _percent(count, read)) for reason, count in counts.items()]
     columns = ("Stage", "Reason", _DROPPED, ("Share of the rows read (%)", "percent"))
     return make_table("reasons", "Reasons for dropped rows", columns, lines, 2)
-
-
-def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
-    numbers = (("Documents", "num_documents"), ("Documents (%)", "documents_percent"), ("Words", "num_words"))
-    for name in GROUPS:
-        key, groups = f"by_{name}", documents[f"by_{name}"]
-        if any(group["value"] is not None for group in groups):
-            rows = [
-                (NOT_AVAILABLE if group["value"] is None else plain(group["value"]), number_cell(group["num"], ","),
-                 _percent(group["num"], documents["num"]), number_cell(group["num_words"], ","))
-                for group in groups
-            ]  # fmt: skip
-            is_cut = name == "host" and len(groups) < documents["num_hosts"]
-            notes = [f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}."] * is_cut
-            columns = ((name.capitalize(), "value"), *numbers)
-            yield make_table(key, f"Documents by {name}", columns, rows, 1, notes, is_closed=True)
-
-
-def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] | None) -> Table:
-    spreads = {
-        "Documents (words)": documents and documents["words"],
-        "Sentences (words)": sentences and sentences["words"],
-        "Sentences (perplexity)": sentences and sentences["perplexity"],
-    }
-    known = {name: spread for name, spread in spreads.items() if spread and spread["quantiles"]}
-    names = {"0": "least", "0.5": "median", "1": "most"}
-    shares = next(iter(known.values()))["quantiles"] if known else ()
-    quantiles = ((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares)
-    rows: list[Row] = [
-        [name, *(TableCell(format_number(value, 4), value) for value in (own["mean"], *own["quantiles"].values()))]
-        for name, own in known.items()
-    ]
-    note = "A quantile is the smallest value that this share of the texts does not exceed; perplexities are to 0.5%."
-    return make_table("lengths", "Lengths", (("Quantity", "what"), ("Mean", "mean"), *quantiles), rows, 1, [note])
 
 
 def _percent(part: float, whole: float) -> TableCell:
@@ -154,8 +148,19 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
         for line in thresholds
     )
     table = make_table("thresholds", "Thresholds", columns, rows, 0)
-    drawing, notice = _histogram(scores), Notice(text, is_warning=False)
-    yield ReportSection("histogram", "Sentences by perplexity", (notice, drawing, table))
+    edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
+    bins = zip(pairwise(edges), counts, strict=True)
+    tips = [f"{format_number(low)} to {format_number(high)}: {count:,} sentences" for (low, high), count in bins]
+    names = {
+        value: f"{format_number(value)}{' (the limit)' if value == limit else ''}"
+        for value in (line["perplexity"] for line in thresholds)
+    }
+    marks = {value: name for value, name in names.items() if edges[0] <= value <= edges[-1]}
+    axes: Mapping[str, Any] = {"xlim": (edges[0], edges[-1]), "xlabel": "Perplexity", "ylabel": "Sentences"}
+    draw = partial(histogram, edges, [Bars(counts, texts=tips)], marks=marks, log=True, **axes)
+    caption = "Ten bars for each decade; lower perplexity is better. Lines: the thresholds of the table."
+    drawing = Drawing("perplexities", "Histogram of perplexities", caption, draw, 3.4)
+    yield ReportSection("histogram", "Sentences by perplexity", (Notice(text, is_warning=False), drawing, table))
     for number, line in enumerate(thresholds, start=1):
         share = format_share(line["share_above"])
         parts: list[Part] = [f"{line['num_above']:,} sentences, {share}, are above the threshold."]
@@ -165,16 +170,3 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
             header, notes = ("Perplexity", "Sentence", "Source"), () if lines else ("None.",)
             parts.append(make_table(key, title, header, lines, 3, notes))
         yield ReportSection(f"threshold-{number}", f"Threshold {format_number(line['perplexity'])}", tuple(parts))
-
-
-def _histogram(scores: Mapping[str, Any]) -> Drawing:
-    edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
-    bins = zip(pairwise(edges), counts, strict=True)
-    texts = [f"{format_number(low)} to {format_number(high)}: {count:,} sentences" for (low, high), count in bins]
-    values, limit = [line["perplexity"] for line in scores["thresholds"]], scores["max_perplexity"]
-    names = {value: f"{format_number(value)}{' (the limit)' if value == limit else ''}" for value in values}
-    marks = {value: name for value, name in names.items() if edges[0] <= value <= edges[-1]}
-    axes: Mapping[str, Any] = {"xlim": (edges[0], edges[-1]), "xlabel": "Perplexity", "ylabel": "Sentences"}
-    draw = partial(histogram, edges, [Bars(counts, texts=texts)], marks=marks, log=True, **axes)
-    caption = "Ten bars for each decade; lower perplexity is better. Lines: the thresholds of the table."
-    return Drawing("perplexities", "Histogram of perplexities", caption, draw, 3.4)

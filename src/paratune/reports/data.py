@@ -17,7 +17,7 @@ import numpy.typing as npt
 from paratune.base.units import format_share
 from paratune.reports.document import ReportDocument, ReportSection
 from paratune.reports.figures import plots
-from paratune.reports.figures.canvas import FOLDER, WIDTH, Draw, Drawing, Hovers, Key, drawing_files
+from paratune.reports.figures.canvas import FOLDER, WIDTH, Drawing, Hovers, Key, drawing_files
 from paratune.reports.output import write_page
 from paratune.reports.page.document import made_by
 from paratune.reports.text import shorten
@@ -52,13 +52,9 @@ class DataView:
     stop_words: Sequence[str]
 
     @property
-    def num_rows(self) -> int:
-        return len(self.labels)
-
-    @property
     def rows_by_group(self) -> dict[str, Ints]:
         """The rows of each value of `by`, sorted by value; all rows when there is none."""
-        values = np.asarray(["all"] * self.num_rows if self.groups is None else self.groups, dtype=object)
+        values = np.asarray(["all"] * len(self.labels) if self.groups is None else self.groups, dtype=object)
         return {str(name): np.flatnonzero(values == name) for name in sorted(set(values))}
 
 
@@ -70,7 +66,20 @@ def data_drawings(view: DataView) -> Iterator[Drawing]:
         words = {name: view.words[view.labels == number] for number, name in enumerate(view.classes)}
         yield _quartiles("length_by_class", "Length by class", "Words of a sample", words)
     else:
-        yield _length_by_score(view)
+        by_group = view.rows_by_group
+        series = [
+            plots.Points(view.words[rows], view.labels[rows], plots.run_style(number)[0], size=3.4, alpha=0.45)
+            for number, rows in enumerate(by_group.values())
+        ]
+        ((_, correlation), _) = _correlations_of([view.words, view.labels])
+        known = np.isfinite(correlation)
+        caption = f"Pearson correlation of words and {view.label}: {correlation:.2f}." if known else ""
+        num_drawn = sum(len(plots.thinned(rows)[0]) for rows in by_group.values())
+        if num_drawn < len(view.labels):
+            caption += f" {num_drawn:,} of {len(view.labels):,} rows are drawn, evenly spaced."
+        legend = _areas([f"{view.by} {name}" for name in by_group] if view.groups is not None else [])
+        draw = partial(plots.points, series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
+        yield Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6, legend=legend)
     yield _correlations(view)
     if view.groups is not None and view.classes:
         groups, size = view.rows_by_group, len(view.classes)
@@ -88,7 +97,7 @@ def data_drawings(view: DataView) -> Iterator[Drawing]:
         yield _word_cloud(view, f"words{number if number > 1 else ''}_{plain}", column, texts)
 
 
-def _layers(view: DataView, count: Callable[[slice], Any]) -> list[plots.Bars]:
+def _layers(view: DataView, count: Callable[..., Any]) -> list[plots.Bars]:
     """Return the bars of each split, whose values `count` returns for its rows."""
     ends = np.cumsum(list(view.splits.values())).tolist()
     rows = [slice(end - size, end) for end, size in zip(ends, view.splits.values(), strict=True)]
@@ -105,8 +114,8 @@ def _labels(view: DataView) -> Drawing:
     if view.classes:
         size = len(view.classes)
         layers = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
-        share = format_share(float(np.bincount(view.labels).max()) / view.num_rows)
-        caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
+        share = format_share(float(np.bincount(view.labels).max()) / len(view.labels))
+        caption = f"{len(view.labels):,} rows; the commonest class has {share} of them."
         draw = partial(plots.bars, view.classes, layers, stacked=True, xlabel="Rows")
         return Drawing("class_balance", "Rows of each class", caption, draw, plots.height_of_rows(size), legend=legend)
     distinct = np.unique(view.labels)
@@ -116,22 +125,22 @@ def _labels(view: DataView) -> Drawing:
     else:  # a bar for each value
         edges = np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
     layers = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
-    mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
+    mean, sd = view.labels.mean(), view.labels.std(ddof=1) if len(view.labels) > 1 else 0.0
     label = shorten(view.label, 60)
     draw = partial(plots.histogram, edges, layers, marks={float(mean): ""}, xlabel=label, ylabel="Rows")
-    caption = f"{view.num_rows:,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
+    caption = f"{len(view.labels):,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
     return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2, legend=legend)
 
 
 def _lengths(view: DataView) -> Drawing:
-    def panel(values: Ints, name: str, marks: Mapping[float, str]) -> Draw:
-        edges = np.histogram_bin_edges(values, bins=30)
-        layers = _layers(view, lambda rows: np.histogram(values[rows], bins=edges)[0])
-        marks = {float(np.median(values)): "", **marks}
-        return partial(plots.histogram, edges, layers, marks=marks, xlabel=f"{name} of a sample", ylabel="Rows")
-
+    sides = []
     limit = {float(view.max_length): "data.max_length"}
-    draw = partial(plots.panels, [panel(view.words, "Words", {}), panel(view.tokens, "Tokens", limit)])
+    for values, name, own in ((view.words, "Words", {}), (view.tokens, "Tokens", limit)):
+        edges = np.histogram_bin_edges(values, bins=30)
+        layers = _layers(view, lambda rows, values=values, edges=edges: np.histogram(values[rows], bins=edges)[0])
+        marks, label = {float(np.median(values)): "", **own}, f"{name} of a sample"
+        sides.append(partial(plots.histogram, edges, layers, marks=marks, xlabel=label, ylabel="Rows"))
+    draw = partial(plots.panels, sides)
     cut = format_share(float((view.tokens > view.max_length).mean()))
     caption = (
         f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens), and "
@@ -139,23 +148,6 @@ def _lengths(view: DataView) -> Drawing:
     )
     legend = _areas(view.splits)
     return Drawing("lengths", "Lengths in words and tokens", caption, draw, 3.1, whole=True, legend=legend)
-
-
-def _length_by_score(view: DataView) -> Drawing:
-    groups = view.rows_by_group
-    series = [
-        plots.Points(view.words[rows], view.labels[rows], plots.run_style(number)[0], size=3.4, alpha=0.45)
-        for number, rows in enumerate(groups.values())
-    ]
-    ((_, correlation), _) = _correlations_of([view.words, view.labels])
-    known = np.isfinite(correlation)
-    caption = f"Pearson correlation of words and {view.label}: {correlation:.2f}." if known else ""
-    num_drawn = sum(len(plots.thinned(rows)[0]) for rows in groups.values())
-    if num_drawn < view.num_rows:
-        caption += f" {num_drawn:,} of {view.num_rows:,} rows are drawn, evenly spaced."
-    legend = _areas([f"{view.by} {name}" for name in groups] if view.groups is not None else [])
-    draw = partial(plots.points, series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
-    return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6, legend=legend)
 
 
 def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> Drawing:
@@ -203,12 +195,12 @@ def _correlations_of(columns: Sequence[Any]) -> Any:
 
 def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Drawing:
     title, height = f"Words of {column}", 4.0
-    share = format_share(1 - len(texts) / view.num_rows)
+    share = format_share(1 - len(texts) / len(view.labels))
     words = count_words(texts, view.stop_words)
     if len(texts) < view.min_texts or not words:
         note = (
-            f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty). It "
-            f"needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
+            f"No word cloud of {column}: {len(texts):,} of {len(view.labels):,} rows have a text ({share} are empty). "
+            f"It needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
         )
         return Drawing(name, title, "", partial(plots.bars, [], []), 0.0, note=note)
     placed = place_words(words, width=72 * WIDTH, height=72 * height)

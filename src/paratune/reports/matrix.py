@@ -10,9 +10,6 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-from markdown_it.tree import SyntaxTreeNode
-
 from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.config.metric_names import ScoreTarget
@@ -23,7 +20,6 @@ from paratune.reports.document import (
     Listing,
     Notice,
     Part,
-    Remarks,
     ReportDocument,
     ReportSection,
     StatementBox,
@@ -33,11 +29,10 @@ from paratune.reports.outcomes import (
     candidate_groups,
     candidates_table,
     chosen_table,
-    unfinished_table,
 )
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
-from paratune.reports.published import LAYOUTS, Planned, layout_tables, published_tables, read_plan
+from paratune.reports.published import LAYOUTS, Planned, claims_table, figures_table, layout_tables, read_plan
 from paratune.reports.rows import results, results_csv
 from paratune.reports.runs.read import certificates_table, reasons_text
 from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reproduction, reproduction_texts
@@ -46,6 +41,7 @@ from paratune.reports.systems import figures, tables
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.judging import axis_effects, judged, verdict_section
 from paratune.reports.systems.model import MATRIX, read_cell_runs
+from paratune.reports.tables.table import make_table
 from paratune.verdicts import Margin
 from paratune.verdicts.speeds import reference_batch_of
 
@@ -59,9 +55,23 @@ def matrix_document(report: SweepReport) -> ReportDocument:
     version = f", paratune {record.version}" if record.version else ""
     started = f"Started {record.created} from {record.matrix}{version}. Commands and settings: see {REPRODUCE_HEADING}."
     source = f"sweep.json and the records of the runs in {report.folder}"
+    search = record.search
+    values = {axis.label: f" ({', '.join(axis.values.values())})" for axis in record.axes}
+    found = ""
+    if search:
+        values |= {axis.label: "" for axis in record.axes if set(axis.values) == set(search.trials)}
+        found = f" Search: {search.num_trials} {search.method} trials, seed {search.seed}; {'; '.join(search.space)}."
+    num_past = len(record.past)
+    past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
+    num_skipped = sum(item.cell.state == "skipped" and item.cell.is_needed for item in report.cell_runs)
+    skipped = f", {num_skipped} cannot run here" if num_skipped else ""
+    are_probes = all(item.cell.kind == "probe" for item in report.cell_runs)
+    probes = " All runs are probes: a few steps for timing, without scores." if are_probes else ""
+    finished = f"{len(report.runs)} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
+    axes = ", ".join(f"{label}{text}" for label, text in values.items())
     return ReportDocument(
         title=f"{record.name}: {counted(len(report.cell_runs), 'run')}",
-        lead=(_subject(report), started),
+        lead=(f"{finished} Axes: {axes}.{found}{probes}{past}", started),
         sections=report.sections,
         footer=f"{made_by(source)} Nothing was measured again.",
         notices=(Notice(warning),) if num_unfinished else (),
@@ -84,33 +94,19 @@ def reproduced_runs(report: SweepReport) -> list[RunRecord]:
     return [replace(configuration.runs[0], name=configuration.label) for configuration in measured]
 
 
-def _subject(report: SweepReport) -> str:
-    search = report.record.search
-    values = {axis.label: f" ({', '.join(axis.values.values())})" for axis in report.record.axes}
-    found = ""
-    if search:
-        values |= {axis.label: "" for axis in report.record.axes if set(axis.values) == set(search.trials)}
-        found = f" Search: {search.num_trials} {search.method} trials, seed {search.seed}; {'; '.join(search.space)}."
-    num_past = len(report.record.past)
-    past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
-    num_skipped = sum(item.cell.state == "skipped" and item.cell.is_needed for item in report.cell_runs)
-    skipped = f", {num_skipped} cannot run here" if num_skipped else ""
-    are_probes = all(item.cell.kind == "probe" for item in report.cell_runs)
-    probes = " All runs are probes: a few steps for timing, without scores." if are_probes else ""
-    finished = f"{len(report.runs)} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
-    axes = ", ".join(f"{label}{text}" for label, text in values.items())
-    return f"{finished} Axes: {axes}.{found}{probes}{past}"
-
-
 def _sections(
     report: SweepReport, targets: Sequence[ScoreTarget], layout: str | None, plan: Planned
 ) -> Iterator[ReportSection]:
     """Yield the sections; a page shows at once what answers the question of the matrix, and the others on request."""
-    yield ReportSection("notes", "Notes", tuple(notes_parts(report.record.notes or "")), is_short=False)
+    words = report.record.notes or ""
+    yield ReportSection("notes", "Notes", (Listing("As written", words),) if words.strip() else (), is_short=False)
     scores = chosen_table(report)
     # A matrix of probes has no scores to choose by.
     yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())
-    yield ReportSection("published", "Published and measured", tuple(published_tables(report, plan)))
+    if (published := report.record.published) is not None:
+        published_tables = [figures_table(report, published, plan)] if published.figures else []
+        published_tables += [claims_table(report, published)] if published.claims else []
+        yield ReportSection("published", "Published and measured", tuple(published_tables))
     if report.measured:
         in_layout = () if layout is None else tuple(layout_tables(report, layout))
         yield ReportSection("layout", "Layout of the study", in_layout)
@@ -121,7 +117,10 @@ def _sections(
         scaling = tuple(tables.scaling_tables(report))
         is_main = any(len(found.members) > 2 for found in scalings(report.measured))
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
-    yield ReportSection("unfinished", "Unfinished runs", tuple(unfinished_table(report)))
+    if lost := [(run.name, run.reason) for run in report.unfinished]:
+        title = f"Unfinished: {len(lost)} of {counted(len(report.cell_runs), 'run')}"
+        table = make_table("unfinished", title, ("run", "reason"), lost, 2)
+        yield ReportSection("unfinished", "Unfinished runs", (table,))
     if report.measured:
         phases: tuple[Part, ...] = (figures.phase_drawing(report), tables.phases_table(report))
         yield ReportSection("phases", "Time by phase", phases)
@@ -159,29 +158,6 @@ def matrix_csv(report: SweepReport) -> str:
         more = {"chosen": int(cell.name in chosen), "reason": item.reason}
         columns.append({"run": cell.name, "folder": str(item.folder), **axes, **own, **more})
     return results_csv(results({item.cell.name: item.record for item in report.cell_runs}, columns))
-
-
-def notes_parts(text: str) -> Iterator[Part]:
-    """Yield the parts of a text in CommonMark; HTML and tables are text, and marks such as `**` are left out."""
-    for block in SyntaxTreeNode(MarkdownIt("commonmark", {"html": False}).parse(text)).children:
-        if block.type in ("fence", "code_block"):
-            yield Listing(block.info or "Code", block.content)
-        elif block.type in ("bullet_list", "ordered_list"):  # with their signs: remarks have none
-            marks = (f"{number}." if block.type == "ordered_list" else "•" for number in count(1))
-            yield Remarks(tuple(f"{mark} {_words(item)}" for mark, item in zip(marks, block.children, strict=False)))
-        elif words := _words(block):
-            yield words
-
-
-def _words(node: SyntaxTreeNode) -> str:
-    if node.type == "image":
-        return node.content
-    if node.type == "link":
-        return f"{''.join(map(_words, node.children))} ({node.attrs['href']})"
-    if not node.children:
-        return " " if node.type in ("softbreak", "hardbreak") else node.content
-    is_block = node.type in ("list_item", "bullet_list", "ordered_list", "blockquote")
-    return (" " if is_block else "").join(map(_words, node.children)).strip()
 
 
 def make_sweep(

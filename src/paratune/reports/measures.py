@@ -131,16 +131,12 @@ def _devices(run: RunRecord) -> str | None:
     return ", ".join(sorted(kinds)) or None
 
 
-def _product(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first * second
-
-
 def _predicted_ms(run: RunRecord, at: int) -> float | None:
     span = run.summary.prediction.step_s
     return None if span is None else 1000.0 * span[at]
 
 
-def _by_session(run: RunRecord, source: str) -> Any:
+def _setting(run: RunRecord, source: str) -> Any:
     """Return a setting: its value, or "1 → 2" for a run that was resumed with another one."""
     values = run.session_values(source)
     if len(values) > 1:
@@ -162,10 +158,6 @@ _efficiency, _memory, _device = (partial(Measure, name) for name in ("Efficiency
 _plan, _loss = (partial(Measure, name) for name in ("Plan", "Loss"))
 
 
-def _setting(key: str, label: str, source: str, unit: Unit = "text", show: Show = "known") -> Measure:
-    return _setup(key, label, unit, 0, source, show, partial(_by_session, source=source))
-
-
 _STEPS = "summary.throughput.num_steps_measured"
 _BUBBLE = (
     "Pipeline bubble: idle share of the time between the first and the last pass of a step, in which a rank waits for "
@@ -179,14 +171,19 @@ _UTILISATION = (
 NOISE_KEYS: dict[NoiseKind, str] = {"plain": "noise_scale", "preconditioned": "noise_scale_preconditioned"}
 
 
-def _phases(phase: str) -> Iterator[Measure]:
-    name, source, read = PHASE_NAMES[phase], f"summary.phases.{phase}", partial(step_part_ms, phase=phase)
-    yield _phase(f"{phase}_mean_ms", name, "ms", -1, f"{source}.total_s over {_STEPS}", read=read)
-    yield _phase(f"{phase}_share", f"{name}, share", "share", -1, f"{source}.share", "data")
-    for at in ("median", "p10", "p90"):
-        yield _phase(f"{phase}_{at}_ms", f"{name}, {at}", "ms", -1, f"{source}.{at}_ms", "data")
-
-
+_OF_A_PHASE: Sequence[tuple[str, str, Unit, str, Show]] = (
+    ("mean_ms", "", "ms", f"total_s over {_STEPS}", "known"),
+    ("share", ", share", "share", "share", "data"),
+    *((f"{at}_ms", f", {at}", "ms", f"{at}_ms", "data") for at in ("median", "p10", "p90")),
+)
+_SETTINGS: Sequence[tuple[str, str, Unit, str]] = (
+    ("strategy", "Strategy", "text", "run.strategy.kind"),
+    ("pipeline_stages", "Pipeline stages", "text", "run.strategy.options.stages"),
+    ("pipeline_schedule", "Pipeline schedule", "text", "run.strategy.options.schedule"),
+    ("deepspeed_stage", "DeepSpeed stage", "text", "run.strategy.options.stage"),
+    ("shard_size", "Ranks that share states", "text", "run.strategy.options.shard_size"),
+    ("world_size", "Processes", "count", "run.world_size"),
+)
 _EPOCH = "summary.time.train_s over summary.num_steps, times run.plan.steps_per_epoch"
 _LOAD = "summary.utilisation.machine_mean less summary.utilisation.mean"
 _PREDICTED = "summary.prediction.step_s"
@@ -194,21 +191,20 @@ _NOISE, _ADAMW = "summary.noise_scale", "summary.noise_scale.preconditioned"
 _MEASURES = (
     _setup("baseline", "Fitted baseline", "text", 0, "run.model.architecture",
            read=lambda run: str(run.run.model.architecture) if run.is_fitted else None),
-    _setting("strategy", "Strategy", "run.strategy.kind"),
-    _setting("pipeline_stages", "Pipeline stages", "run.strategy.options.stages"),
-    _setting("pipeline_schedule", "Pipeline schedule", "run.strategy.options.schedule"),
-    _setting("deepspeed_stage", "DeepSpeed stage", "run.strategy.options.stage"),
-    _setting("shard_size", "Ranks that share states", "run.strategy.options.shard_size"),
-    _setting("world_size", "Processes", "run.world_size", "count"),
+    *(_setup(key, label, unit, 0, source, read=partial(_setting, source=source))
+      for key, label, unit, source in _SETTINGS),
     _setup("device", "Device", "text", 0, "summary.ranks[].device", read=_devices),
-    _setting("num_threads", "Threads of each process", "run.num_threads", "count"),
+    _setup("num_threads", "Threads of each process", "count", 0, "run.num_threads",
+           read=partial(_setting, source="run.num_threads")),
     _setup("num_usable_cores", "Usable cores", "number", 0, "run.hardware[].num_usable_cores", read=usable_cores),
     _setup("other_load", "Load by other programs", "share", 0, _LOAD, read=load_by_others),
-    _setting("precision", "Precision", "run.config.precision"),
+    _setup("precision", "Precision", "text", 0, "run.config.precision",
+           read=partial(_setting, source="run.config.precision")),
     _setup("global_batch_size", "Global batch (samples)", "count", 0, "run.batch.global_batch_size"),
     *(_setup(key, label, "count", 0, f"run.batch.{key}", read=partial(_sizes, key=key))
       for key, label in (("micro_batch_size", "Micro-batch"), ("grad_accum_steps", "Accumulation steps"))),
-    _setting("loader_workers", "Loader workers of each rank", "run.loader.workers", "count", "differs"),
+    _setup("loader_workers", "Loader workers of each rank", "count", 0, "run.loader.workers", "differs",
+           partial(_setting, source="run.loader.workers")),
     _setup("num_train_rows", "Training rows", "count", 0, "run.data.train.num_rows", "data"),
     _setup("num_pseudo_rows", "Pseudo-labelled rows", "count", 0, "run.data.train.num_pseudo", "nonzero"),
     _setup("model_size_bytes", "Model size", "bytes", 0, "run.model.size_bytes"),
@@ -248,7 +244,9 @@ _MEASURES = (
     _efficiency("straggler_slowdown", "Slowest rank to median rank", "factor", -1, "summary.stragglers.slowdown"),
     _efficiency("straggler_rank", "Slowest rank", "count", 0, "summary.stragglers.slowest_rank"),
     _efficiency("wait_share", "Waiting for the slowest rank", "share", -1, "summary.stragglers.wait_share"),
-    *(measure for phase in ALL_PHASES for measure in _phases(phase)),
+    *(_phase(f"{phase}_{key}", PHASE_NAMES[phase] + end, unit, -1, f"summary.phases.{phase}.{source}", show,
+             partial(step_part_ms, phase=phase) if key == "mean_ms" else None)
+      for phase in ALL_PHASES for key, end, unit, source, show in _OF_A_PHASE),
     *(Measure("All steps by phase", f"{phase}_s", PHASE_NAMES[phase], "s", -1,
               f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps", "data",
               partial(phase_total_s, phase=phase)) for phase in ALL_PHASES),
@@ -311,7 +309,8 @@ def metric_name(metric: str) -> str:
     return f"{metric_label(metric)} {'↓' if is_lower_better(metric) else '↑'}"
 
 
-def score(split: str, metric: str) -> Measure:
+def score(split: str, metric: str, *, of_constant: bool = False) -> Measure:
+    """Return the measure of a score; `of_constant` is that of the constant answer."""
     try:
         better = 1 if direction(metric) == "max" else -1
     except KeyError:  # a metric of a later version
@@ -319,8 +318,12 @@ def score(split: str, metric: str) -> Measure:
     title, source = split.capitalize().replace("_", " "), f"summary.scores.{split}.{metric}"
     name = metric_name(metric).rstrip(" ↑↓")
     label = f"{title} {name[:1].lower() if name[1:2].islower() else name[:1]}{name[1:]}"  # accuracy, but F1 and RMSE
-    read = partial(RunRecord.score, split=split, metric=metric)
-    return Measure(f"{title} scores", f"{split}_{metric}", label, "score", better, source, read=read, is_quality=True)
+    key = f"{split}_{metric}"
+    read: Callable[[RunRecord], Any] = partial(RunRecord.score, split=split, metric=metric)
+    if of_constant:
+        key, better, source = f"{split}_constant_{metric}", 0, f"summary.baseline.scores.{split}.{metric}"
+        read = lambda run: (run.summary.baseline.scores.get(split) or {}).get(metric)  # noqa: E731
+    return Measure(f"{title} scores", key, label, "score", better, source, read=read, is_quality=True)
 
 
 def score_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
@@ -335,16 +338,9 @@ def score_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
     group = (names.pop() or "" if len(names) == 1 else "constant answer").capitalize()
     for split in ("test", "validation"):
         for metric in CONSTANT_METRICS:
-            found = constant_score(split, metric)
+            found = score(split, metric, of_constant=True)
             if any(found.of(run) is not None for run in runs):
                 yield replace(found, group=group)
-
-
-def constant_score(split: str, metric: str) -> Measure:
-    """Return the measure of a score of the constant answer."""
-    own, source = score(split, metric), f"summary.baseline.scores.{split}.{metric}"
-    read = lambda run: (run.summary.baseline.scores.get(split) or {}).get(metric)  # noqa: E731
-    return replace(own, key=f"{split}_constant_{metric}", better=0, source=source, read=read)
 
 
 def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[Measure]:
@@ -353,7 +349,8 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
     # When all batches are the reference batch, efficiency is 100% and goodput equals samples/s.
     show: Show = "data" if {run.run.batch.global_batch_size for run in runs} == {base} else "known"
     efficiency = partial(efficiency_of, stand_in=None, reference=base, kind=kind)
-    goodput = lambda run: _product(run.summary.throughput.samples_per_s, efficiency(run))  # noqa: E731
+    rate = MEASURES["samples_per_s"].of
+    goodput = lambda run: None if None in (own := (rate(run), efficiency(run))) else own[0] * own[1]  # noqa: E731
     label = f"{EFFICIENCY.label} (against {NOT_AVAILABLE if base is None else f'{base:,.0f} samples'})"
     yield replace(EFFICIENCY, label=label, read=efficiency, show=show)
     yield replace(GOODPUT, read=goodput, show=show)
@@ -361,21 +358,5 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
 
 def cost(price: float) -> Measure:
     """Return the measure of the cost of a run, for a price of a device-hour."""
-    read = lambda run: _product(device_hours(run), price)  # noqa: E731
+    read = lambda run: None if (hours := device_hours(run)) is None else hours * price  # noqa: E731
     return _device("cost", f"Cost at {price:g} a device-hour", "price", -1, "device-hours times price", read=read)
-
-
-_EXPLAINED = {
-    "noise_scale": False, "noise_scale_preconditioned": False, "communication_share": False,
-    "straggler_slowdown": False, "utilisation": False, "energy_j": True, "mfu": True,
-}  # fmt: skip
-"""Measures whose absence a report of runs explains, and whether only runs on GPUs have them."""
-
-
-def unknown_reasons(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield why measures of a run are unknown that another run has, or that runs on GPUs have."""
-    for key, is_on_gpus in _EXPLAINED.items():
-        measure, on_gpu = MEASURES[key], run.run.device == "cuda"
-        are_known = any(measure.of(other) is not None for other in runs) or key == "utilisation"
-        if measure.of(run) is None and (on_gpu or not is_on_gpus) and (are_known or is_on_gpus):
-            yield from [f"{measure.label} n/a: {reason}." for reason in [measure.reason(run)] if reason is not None]

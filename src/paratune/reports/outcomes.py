@@ -8,7 +8,7 @@ Candidates differ in axes that may change the quality. Runs that differ only in 
 workers) are one candidate: a choice among them would be random.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -151,7 +151,10 @@ class SweepReport(Systems):
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "effects": [{**vars(one), "effects": [effect.as_dict() for effect in one.effects]} for one in self.effects],
             "summary": [
-                asdict(part) for section in self.sections for part in section.parts if isinstance(part, StatementBox)
+                asdict(part) | {"statements": [*map(asdict, part.statements)]}
+                for section in self.sections
+                for part in section.parts
+                if isinstance(part, StatementBox)
             ],
             "tables": [table.as_dict() for section in self.sections for table in section.tables],
             "files": [str(path) for path in self.files],
@@ -281,13 +284,6 @@ def choose(candidates: Sequence[Configuration], metric: str) -> tuple[Configurat
     return tied[0], remarks
 
 
-def unfinished_table(report: SweepReport) -> Iterator[Table]:
-    """Yield the table of the unfinished runs, with the reasons, if there are any."""
-    if rows := [(run.name, run.reason) for run in report.unfinished]:
-        title = f"Unfinished: {len(rows)} of {counted(len(report.cell_runs), 'run')}"
-        yield make_table("unfinished", title, ("run", "reason"), rows, 2)
-
-
 def chosen_table(report: SweepReport) -> Table:
     """Return the chosen candidate of each group: a line for each model, a column for each metric of each task."""
     per = report.record.select_per
@@ -321,27 +317,27 @@ def chosen_table(report: SweepReport) -> Table:
     ]
     listed = [headings[names] for names in lines]
     starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
-    title, first = "Chosen by validation" if report.is_choice else "Results", [*(down or ["matrix"]), *labels]
-    return make_table("chosen", title, [*first, *columns], cells, len(first), _table_notes(report), groups=starts)
-
-
-def _table_notes(report: SweepReport) -> Iterator[str]:
     seeds, noun = report.seed_axis.values.values(), report.seed_axis.repeats
-    about = f"over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets"
-    yield f"Mean ± sample standard deviation {about}." if len(seeds) > 1 else f"One {noun}: no spread over {noun}s."
-    if not report.is_choice:
-        return
-    metrics = sorted({group.metric for group in report.groups})
-    yield f"Chosen: the best mean of {' or '.join(metrics)} on validation, without test scores."
-    columns, constants = [axis.label for axis in report.record.axes if axis.is_column], dict[str, None]()
-    for group in report.groups:
-        task = ", ".join(report.shown(label, group.values[label]) for label in columns if label in group.values)
-        if group.constant is not None:
-            score = f"{metric_name(group.metric)} {group.constant:.4f} on validation"
-            constants[f"{f'{task}: ' if task else ''}A constant prediction ({group.predicts}) has {score}."] = None
-    yield from constants
-    if any(group.split_shown == "validation" for group in report.groups):
-        yield "Without a test set, scores are those of the validation set that decided the choice: they are optimistic."
+    about = f"One {noun}: no spread over {noun}s."
+    if len(seeds) > 1:
+        which = f"over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets"
+        about = f"Mean ± sample standard deviation {which}."
+    notes = [about]
+    if report.is_choice:
+        metrics = sorted({group.metric for group in report.groups})
+        notes.append(f"Chosen: the best mean of {' or '.join(metrics)} on validation, without test scores.")
+        axes, constants = [axis.label for axis in report.record.axes if axis.is_column], dict[str, None]()
+        for group in report.groups:
+            task = ", ".join(report.shown(label, group.values[label]) for label in axes if label in group.values)
+            if group.constant is not None:
+                score = f"{metric_name(group.metric)} {group.constant:.4f} on validation"
+                constants[f"{f'{task}: ' if task else ''}A constant prediction ({group.predicts}) has {score}."] = None
+        notes += constants
+        if any(group.split_shown == "validation" for group in report.groups):
+            why = "they are optimistic"
+            notes.append(f"Without a test set, scores are those of the validation set that decided the choice: {why}.")
+    title, first = "Chosen by validation" if report.is_choice else "Results", [*(down or ["matrix"]), *labels]
+    return make_table("chosen", title, [*first, *columns], cells, len(first), notes, groups=starts)
 
 
 def candidates_table(report: SweepReport, group: CandidateGroup, number: int) -> Table:

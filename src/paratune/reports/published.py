@@ -53,14 +53,7 @@ CLOCK, SECONDS, MEGABYTES = Scale("mm:ss", 1.0, 0), Scale("s", 1.0, 1), Scale("M
 PER_CENT, RATE, TIMES, LOSS = Scale("%", 0.01, 1), Scale("samples/s", 1.0, 1), Scale("×", 1.0, 2), Scale("", 1.0, 4)
 
 
-def published_tables(report: SweepReport, plan: Planned) -> Iterator[Table]:
-    """Yield the table of published figures and the table of claims, if the matrix has any."""
-    if (published := report.record.published) is not None:
-        yield from [_figures_table(report, published, plan)] if published.figures else []
-        yield from [_claims_table(report, published)] if published.claims else []
-
-
-def _figures_table(report: SweepReport, published: Published, plan: Planned) -> Table:
+def figures_table(report: SweepReport, published: Published, plan: Planned) -> Table:
     """Return each published figure with the measured and the planned figure, in the unit of the publication."""
     axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in published.figures)]
     columns: list[Heading] = [
@@ -71,7 +64,15 @@ def _figures_table(report: SweepReport, published: Published, plan: Planned) -> 
     rows: list[Row] = []
     notes: dict[str, None] = {}
     for figure in published.figures:
-        matching = _matching(report, figure.values)
+        matching = _with_values(report, figure.values)
+        chosen = [  # where the figure names all axes in `select_per`
+            member
+            for group in report.groups
+            if group.chosen is not None and group.values and group.values.items() <= figure.values.items()
+            for member in matching
+            if {**group.values, **group.chosen.values}.items() <= member.values.items()
+        ]
+        matching = chosen if len(matching) > 1 and chosen else matching
         member, measure, source = matching[0] if len(matching) == 1 else None, _MEASURES.get(figure.measure), ""
         size, amount, own, planned = MEASURE_UNITS[figure.measure][figure.unit], None, None, None
         if member is None:
@@ -108,19 +109,6 @@ def _title(name: str, measure: Measure | None) -> str:
     return metric_label(name) if measure is None else measure.label
 
 
-def _matching(report: SweepReport, values: Mapping[str, str]) -> list[Configuration]:
-    """Return the configurations with these values; the chosen one when they name all axes in `select_per`."""
-    matching = _with_values(report, values)
-    chosen = [
-        member
-        for group in report.groups
-        if group.chosen is not None and group.values and group.values.items() <= values.items()
-        for member in matching
-        if {**group.values, **group.chosen.values}.items() <= member.values.items()
-    ]
-    return chosen if len(matching) > 1 and chosen else matching
-
-
 def _with_values(systems: Systems, values: Mapping[str, str]) -> list[Configuration]:
     return [member for member in systems.configurations if values.items() <= member.values.items()]
 
@@ -139,7 +127,8 @@ def _planned(plan: Planned, configuration: Configuration, measure: str) -> tuple
     return (math.fsum(values) / len(values), source) if values else (None, "")
 
 
-def _claims_table(systems: Systems, published: Published) -> Table:
+def claims_table(systems: Systems, published: Published) -> Table:
+    """Return whether each published claim holds, with the changes that decide it."""
     rows = []
     for claim in published.claims:
         judged = [_judged(systems, claim, pair.than, pair.of) for pair in claim.pairs]

@@ -16,7 +16,6 @@ from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.reports.amounts import scale_of
 from paratune.reports.measures import MEASURES, Measure, cost, efficiency_measures, score, score_measures
 from paratune.reports.tables.table import TableCell
-from paratune.reports.text import csv_text
 
 if TYPE_CHECKING:
     import pandas
@@ -200,5 +199,9 @@ def results_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     for row in (*map(list, lines[:1]), *(line.values() for line in lines)):
-        writer.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
+        cells: list[Any] = []
+        for cell in row:  # a spreadsheet would read a text that starts with one of these as a formula (OWASP)
+            is_formula = isinstance(cell, str) and cell[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"}
+            cells.append(("'" * is_formula + plain(cell)) if isinstance(cell, str) else cell)
+        writer.writerow(cells)
     return file.getvalue()

@@ -1,6 +1,5 @@
 """The report of runs, `paratune report RUN...`: its data, its sections and its files."""
 
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -20,7 +19,7 @@ from paratune.records.trainer_folder import state_file
 from paratune.reports.comparison import systems_of_runs
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox
 from paratune.reports.figures.canvas import Drawing
-from paratune.reports.measures import over_sessions, unknown_reasons
+from paratune.reports.measures import MEASURES, over_sessions
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
 from paratune.reports.rows import ReportRow, build_rows, results_csv
@@ -30,9 +29,8 @@ from paratune.reports.runs.reproduce import REPRODUCE, REPRODUCE_HEADING, reprod
 from paratune.reports.runs.sameness import (
     Difference,
     Sameness,
+    all_differences,
     compare,
-    config_differences,
-    execution_differences,
     setting_text,
 )
 from paratune.reports.statements import TRUST, run_statements, trust_statements
@@ -50,7 +48,11 @@ _MAY_CHANGE = {
     "micro-batch": "batch.micro_batch_size",
 }  # fmt: skip
 """Settings that may change when a run is resumed, and their fields in run.json."""
-_SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+_EXPLAINED = {
+    "noise_scale": False, "noise_scale_preconditioned": False, "communication_share": False,
+    "straggler_slowdown": False, "utilisation": False, "energy_j": True, "mfu": True,
+}  # fmt: skip
+"""Measures whose absence a report of runs explains, and whether only runs on GPUs have them."""
 MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
 _MAX_CONFUSIONS = 20
 MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
@@ -100,11 +102,31 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
-        same, groups = self.sameness, [member.runs for member in self.systems.measured]
+        same, own = self.sameness, {"run_id", "task", "hardware", "versions", "code", "command"}
+        of_session = {"began", "step", "world_size", "device", "batch", "loader", *own} - {"run_id", "task"}
+        runs = []
+        for at, run in enumerate(self.runs):
+            sessions = [
+                {**session.run.model_dump(include=of_session, exclude_unset=True),
+                 "strategy": session.run.strategy.kind, "precision": session.setting("precision")}
+                for session in run.sessions
+            ]  # fmt: skip
+            runs.append(
+                {
+                    "run": run.name,
+                    "folder": str(run.folder),
+                    **run.run.model_dump(include=own, exclude_unset=True),
+                    "values": {row.measure.key: row.cells[at].value for row in self.rows},
+                    "peak_memory_bytes_by_rank": [rank.peak_memory_bytes for rank in run.summary.ranks],
+                    "confusion": run.summary.confusion or None,
+                    "slices": dict(run.summary.slices),
+                    "sessions": sessions if len(sessions) > 1 else [],
+                }
+            )
         return {
             "generator": GENERATOR,
             "schema_version": REPORT_SCHEMA_VERSION,
-            "runs": [_run_dict(run, self.rows, position) for position, run in enumerate(self.runs)],
+            "runs": runs,
             "unfinished": [
                 {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
             ],
@@ -113,11 +135,10 @@ class Report:
                 "differ": {entry.key: dict(entry.values) for entry in same.differ},
             },
             "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
-            "seed_groups": [_spreads(runs, self.rows) for runs in groups if len({run.run.seed for run in runs}) > 1],
             "certificates": [entry.as_dict() for entry in self.certificates],
             "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
-            "summary": [asdict(box) for box in self.summary],
+            "summary": [asdict(box) | {"statements": [*map(asdict, box.statements)]} for box in self.summary],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
         }  # fmt: skip
@@ -150,7 +171,7 @@ def build_report(
         why = "all runs are of its configuration" if len(systems.measured) == 1 else "probes are not whole runs"
         verdict_notes = (f"Nothing is compared with {name}: {why}.",)
     rows = build_rows(runs, reference=base, targets=targets, price=price)
-    differences = (*config_differences(runs), *execution_differences(runs))
+    differences = tuple(all_differences(runs))
     return Report(
         runs=runs, unfinished=found.unfinished, certificates=found.certificates, rows=rows, sameness=compare(runs),
         differences=differences, notes=(*warnings, *notes, *found.notes), warnings=tuple(warnings), baseline=name,
@@ -160,10 +181,27 @@ def build_report(
 
 def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     """Return the warnings and the other notes; a note that applies to several runs appears once."""
-    warnings = _shared(runs, ((text, run.name) for run in runs for text in _warnings_of(run)))
+    pairs: list[tuple[str, str]] = []
+    for run in runs:
+        own: list[str] = []
+        if run.summary.num_steps and not (run.summary.throughput.num_steps_measured or run.is_foreign):
+            steps = format_count(run.summary.num_steps)
+            own.append(f"no step was measured: all {steps} were warm-up, so rates and phases are n/a.")
+        found = compare_with_constant(run.summary.scores, run.summary.baseline.model_dump(), run.run.task.metrics)
+        if found is not None and not is_better_score(found.metric, found.model, found.constant):
+            own.append(found.sentence)
+        by_session = {name: run.session_values(f"run.{field}") for name, field in _MAY_CHANGE.items()}
+        if changes := [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]:
+            steps = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
+            own.append(
+                f"resumed with other settings (after step {steps}): {', '.join(changes)}. Times, rates and phases are "
+                "those of all its sessions together, memory is that of the last."
+            )
+        pairs += [(text, run.name) for text in own]
+    warnings = _shared(runs, pairs)
     if len({run.summary.memory.kind for run in runs if not run.is_foreign}) > 1:
         warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind of memory.")
-    texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
+    texts = [(text, run.name) for run in runs for text in _notes_of(run, runs)]
     costs = {run.name: [run.summary.recorder.get(key) for key in ("cost_ms_per_step", "cost_share")] for run in runs}
     if known := {name: cost for name, cost in costs.items() if None not in cost}:
         most_ms, most = map(max, zip(*known.values(), strict=True))
@@ -180,23 +218,7 @@ def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list
     return notes
 
 
-def _warnings_of(run: RunRecord) -> Iterator[str]:
-    if run.summary.num_steps and not (run.summary.throughput.num_steps_measured or run.is_foreign):
-        steps = format_count(run.summary.num_steps)
-        yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
-    found = compare_with_constant(run.summary.scores, run.summary.baseline.model_dump(), run.run.task.metrics)
-    if found is not None and not is_better_score(found.metric, found.model, found.constant):
-        yield found.sentence
-    by_session = {name: run.session_values(f"run.{field}") for name, field in _MAY_CHANGE.items()}
-    if changes := [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]:
-        steps = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
-        yield (
-            f"resumed with other settings (after step {steps}): {', '.join(changes)}. Times, rates and phases are "
-            "those of all its sessions together, memory is that of the last."
-        )
-
-
-def _notes_of(run: RunRecord) -> Iterator[str]:
+def _notes_of(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
     summary, fitted = run.summary, run.summary.fitted
     measured, steps = summary.throughput.num_steps_measured, format_count(summary.num_steps)
     if run.is_fitted:
@@ -220,38 +242,11 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
             yield text.format("once" if number == 1 else f"{format_count(number)} times")
     if summary.stop_reason == "early_stopping":
         yield f"stopped early, after {steps} steps, because validation did not improve."
-
-
-def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
-    own = {"run_id", "task", "hardware", "versions", "code", "command"}
-    of_session = {"began", "step", "world_size", "device", "batch", "loader", *own} - {"run_id", "task"}
-    sessions = [
-        {**session.run.model_dump(include=of_session, exclude_unset=True), "strategy": session.run.strategy.kind,
-         "precision": session.setting("precision")}
-        for session in run.sessions
-    ]  # fmt: skip
-    return {
-        "run": run.name,
-        "folder": str(run.folder),
-        **run.run.model_dump(include=own, exclude_unset=True),
-        "values": {row.measure.key: row.cells[position].value for row in rows},
-        "peak_memory_bytes_by_rank": [rank.peak_memory_bytes for rank in run.summary.ranks],
-        "confusion": run.summary.confusion or None,
-        "slices": dict(run.summary.slices),
-        "sessions": sessions if len(sessions) > 1 else [],
-    }
-
-
-def _spreads(runs: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, Any]:
-    """Return mean and sample standard deviation (n - 1) of the figures of runs that differ only in their seed."""
-    names, spreads = [run.name for run in runs], {}
-    for row in rows:
-        values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
-        if len(values) > 1 and (row.measure.key in _SPREAD_KEYS or row.measure.group.endswith(" scores")):
-            ends = {"min": min(values), "max": max(values), "num_runs": len(values)}
-            mean, deviation = statistics.fmean(values), statistics.stdev(values)
-            spreads[row.measure.key] = {"mean": mean, "standard_deviation": deviation, **ends}
-    return {"runs": names, "spread": spreads}
+    for key, is_on_gpus in _EXPLAINED.items():  # unknown, and known for another run or for runs on GPUs
+        measure, on_gpu = MEASURES[key], run.run.device == "cuda"
+        are_known = any(measure.of(other) is not None for other in runs) or key == "utilisation"
+        if measure.of(run) is None and (on_gpu or not is_on_gpus) and (are_known or is_on_gpus):
+            yield from [f"{measure.label} n/a: {reason}." for reason in [measure.reason(run)] if reason is not None]
 
 
 def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
@@ -275,13 +270,15 @@ def confusion_table(run: RunRecord, suffix: str) -> Table | str:
     classes, key = range(matrix.num_classes), f"confusion{suffix}"
     names = run.labels if len(run.labels) == len(classes) else [str(number) for number in classes]
     if len(classes) <= MAX_CLASSES:
-
-        def cell(true: int, predicted: int) -> TableCell:
-            count, total = matrix.counts.get((true, predicted), 0), matrix.row_sums.get(true, 0)
-            source = f"summary.confusion.{split}, {names[true]} predicted as {names[predicted]}"
-            return TableCell(f"{count:,}", count, (run.name,), source, share=count / total if total else 0.0)
-
-        rows: list[Row] = [[names[true], *(cell(true, predicted) for predicted in classes)] for true in classes]
+        rows: list[Row] = []
+        for true in classes:
+            line = [TableCell(names[true])]
+            for predicted in classes:
+                count, total = matrix.counts.get((true, predicted), 0), matrix.row_sums.get(true, 0)
+                source = f"summary.confusion.{split}, {names[true]} predicted as {names[predicted]}"
+                share = count / total if total else 0.0
+                line.append(TableCell(f"{count:,}", count, (run.name,), source, share=share))
+            rows.append(line)
         note = f"Lines: true classes; columns: predicted classes. {sum(matrix.counts.values()):,} rows."
         return make_table(key, f"Confusion matrix of {run.name} on {split}", ("True class", *names), rows, 1, (note,))
     lines: list[Row] = []
@@ -377,8 +374,18 @@ def _sections(report: Report) -> Iterator[ReportSection]:
         yield ReportSection("settings", table.title, (table,))
     certificates = tuple(certificates_table(report.certificates, len(report.runs)))
     yield ReportSection("certificates", "Certificates", certificates)
-    quality = tuple(_quality(suffixed))
-    yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
+    scored = [(run, end) for run, end in suffixed if not run.is_probe]
+    predictions = {run.name: figures.read_predictions(run) for run, _ in scored if run.task == "regression"}
+    known = {name: values for name, values in predictions.items() if not isinstance(values, str)}
+    drawn = dict(zip(known, figures.prediction_figures(known), strict=True))
+    quality: list[Part] = []
+    for run, end in scored:
+        shown = predictions.get(run.name)
+        if shown is None:
+            quality.append(confusion_table(run, end))
+        else:
+            quality.append(shown if isinstance(shown, str) else drawn[run.name])
+    yield ReportSection("quality", "Predictions", tuple(quality), any(isinstance(part, Drawing) for part in quality))
     first = len(report.warnings[:_MAX_NOTICES])  # those above are notices
     notes = [*report.notes[first : first + _MAX_NOTES]]
     notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - first - _MAX_NOTES) > 0 else []
@@ -391,16 +398,3 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     }  # fmt: skip
     for key, (title, parts) in sections.items():
         yield ReportSection(key, title, tuple(parts), is_short=False)
-
-
-def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
-    scored = [(run, end) for run, end in suffixed if not run.is_probe]
-    found = {run.name: figures.read_predictions(run) for run, _ in scored if run.task == "regression"}
-    known = {name: values for name, values in found.items() if not isinstance(values, str)}
-    drawings = dict(zip(known, figures.prediction_figures(known), strict=True))
-    for run, end in scored:
-        if run.name in known:
-            yield drawings[run.name]
-        else:
-            reason = found.get(run.name)
-            yield reason if isinstance(reason, str) else confusion_table(run, end)

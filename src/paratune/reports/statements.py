@@ -14,11 +14,11 @@ from paratune.base.grouping import grouped
 from paratune.base.text import listing
 from paratune.base.units import NOT_AVAILABLE, counted, format_duration
 from paratune.config.metric_names import is_lower_better, metric_label
-from paratune.records.finished import RunRecord
+from paratune.records.finished import RunRecord, number_in
 from paratune.reports.document import Statement
-from paratune.reports.measures import MEASURES
+from paratune.reports.measures import MEASURES, usable_cores
 from paratune.reports.outcomes import CandidateGroup, SweepReport
-from paratune.reports.runs.machine import own_share, software_facts
+from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import Certificate
 from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
 from paratune.reports.systems.model import Systems
@@ -38,6 +38,7 @@ from paratune.verdicts.words import (
 
 MAX_SENTENCES = 4  # sentences on one subject; of more, a last one has the number
 TRUST = "Can this be trusted?"
+_UNRECORDED = "; whether they trained the same thing is not recorded"
 Result = tuple[str, bool | None]  # text of a statement, and whether it is good
 WIDE_DRIFT = 0.1  # change of the speed: an interval that goes further excludes no drift that matters
 SMALL_CONTROL = 0.02  # difference of speed within which configurations count as equal by default
@@ -111,15 +112,12 @@ def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
             for score, own in zip(one.quality, rows, strict=True)
         )
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
-        words = f"{comparison_words(one.speed)}; {quality or 'no score is compared'}{_unrecorded(one)}"
+        words = f"{comparison_words(one.speed)}; {quality or 'no score is compared'}"
+        words += _UNRECORDED if one.differs.unknown else ""
         leads = None if one.differs.unknown else all_of(is_better(one.speed), is_as_good(one))
         ranking.append(Ranked(one.label, leads, one.speed, words, is_as_good(one)))
     label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
     return _leading(label, verdicts[0].baseline, ranking, "faster without being worse", "as fast or faster")
-
-
-def _unrecorded(one: Verdict) -> str:
-    return "; whether they trained the same thing is not recorded" if one.differs.unknown else ""
 
 
 def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
@@ -128,7 +126,7 @@ def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     for one in verdicts:
         score = one.quality[0] if one.quality else UNKNOWN
         leads = None if one.differs.unknown else is_better(score)
-        words = f"{quality_words(one.quality[:1], one.task)}{_unrecorded(one)}"
+        words = f"{quality_words(one.quality[:1], one.task)}{_UNRECORDED if one.differs.unknown else ''}"
         ranking.append(Ranked(one.label, leads, score, words, is_as_good(one)))
     if names := [name_of(one.by) for one in ranking if one.by is not UNKNOWN]:
         yield _leading(f"Best in {names[0]}", verdicts[0].baseline, ranking, "better", "as good or better")
@@ -191,7 +189,24 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     if base is not None and not (wanted.items() <= base.values.items() if wanted else base is report.configurations[0]):
         lost = ", ".join(wanted.values()) if wanted else report.configurations[0].label
         found.append(Statement("Baseline", f"{lost} has no finished run; {base.label} is used.", False, "verdicts"))
-    return (*found, *_cost(report))
+    runs = [(MEASURES["device_hours"].of(run), report.price_of(one)) for one in report.measured for run in one.runs]
+    hours = [(value, price) for value, price in runs if value is not None]
+    if not hours:
+        return tuple(found)
+    total = math.fsum(value for value, _ in hours)
+    time = f"{total:,.1f} device-hours" if total >= 1 else f"{format_duration(3600 * total)} of device time"
+    parts = [f"{counted(len(hours), 'run')} took {time}"]
+    prices = {price for _, price in hours}
+    if None not in prices:
+        money = math.fsum(value * (price or 0.0) for value, price in hours)
+        at = f"at {prices.pop():g} a device-hour" if len(prices) == 1 else "at the prices of their systems"
+        parts.append(f"which cost {money:.2f} {at}")
+    energy = [value for run in report.runs if (value := MEASURES["energy_j"].of(run)) is not None]
+    known = f"energy is recorded for {len(energy)} of {counted(len(runs), 'run')}"
+    parts.append(f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy" if len(energy) == len(runs) else known)
+    is_known = len(hours) == len(energy) == len(runs)
+    found.append(Statement("Cost", f"{', '.join(parts)}.", True if is_known else None, "resources"))
+    return tuple(found)
 
 
 def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
@@ -262,26 +277,6 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     return Statement(label, f"{text}.", None if doubts else True, "chosen")
 
 
-def _cost(report: SweepReport) -> Iterator[Statement]:
-    runs = [(MEASURES["device_hours"].of(run), report.price_of(one)) for one in report.measured for run in one.runs]
-    hours = [(value, price) for value, price in runs if value is not None]
-    if not hours:
-        return
-    total = math.fsum(value for value, _ in hours)
-    time = f"{total:,.1f} device-hours" if total >= 1 else f"{format_duration(3600 * total)} of device time"
-    parts = [f"{counted(len(hours), 'run')} took {time}"]
-    prices = {price for _, price in hours}
-    if None not in prices:
-        money = math.fsum(value * (price or 0.0) for value, price in hours)
-        at = f"at {prices.pop():g} a device-hour" if len(prices) == 1 else "at the prices of their systems"
-        parts.append(f"which cost {money:.2f} {at}")
-    energy = [value for run in report.runs if (value := MEASURES["energy_j"].of(run)) is not None]
-    known = f"energy is recorded for {len(energy)} of {counted(len(runs), 'run')}"
-    parts.append(f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy" if len(energy) == len(runs) else known)
-    is_known = len(hours) == len(energy) == len(runs)
-    yield Statement("Cost", f"{', '.join(parts)}.", True if is_known else None, "resources")
-
-
 def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tuple[Statement, ...]:
     """Return one statement for each threat to the comparisons of a matrix or of runs; none without measured runs.
 
@@ -289,20 +284,33 @@ def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tup
     """
     if not (runs := systems.runs):
         return ()
-    found: dict[tuple[str, str], Result | None] = {}  # by label and evidence
+    found: dict[tuple[str, str], Result] = {}  # by label and evidence
     if compared := [verdict for verdict in systems.verdicts if not verdict.differs.refused]:
         effects = {verdict.label: effect for verdict in compared if (effect := verdict.speed.order) is not None}
         found = {
             ("Order of runs", "verdicts"): _order(effects, len(compared), runs),
             ("Drift of the machine", "verdicts"): _drift(effects, len(compared)),
             ("Other programs", "verdicts"): _load(effects, runs),
-            ("Negative control", "verdicts"): _control(compared),
         }
-    found["Seeds", "candidates"] = _seeds(systems)
+        if known := [control for verdict in compared if (control := verdict.speed.control) is not None]:
+            most = max(control.most for control in known)
+            text = f"configurations that cannot differ in speed differ by up to {100 * most:.1f}%"
+            result: Result = (f"{text}.", True if most <= WIDE_DRIFT else None)
+            if most > SMALL_CONTROL and any(control.p_value < ALPHA for control in known):
+                result = f"{text}, more than their runs vary; the intervals of speed include it.", False
+            found["Negative control", "verdicts"] = result
+    members = (one for one in systems.configurations if any(item.cell.counts for item in one.cell_runs))
+    counts = [len({str(run.run.seed) for run in member.scored}) for member in members]
+    if any(counts):
+        low, high = min(counts), max(counts)
+        number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
+        few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
+        about = f"; {few[low]}" if low < len(few) else ""
+        found["Seeds", "candidates"] = f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS
     found["Same experiment", "machine"] = _experiment(systems)
     certificates = {one.path: one for one in (*systems.certificates[0], *given)}
     found["Certificate", "certificates" if certificates else ""] = _certificate([*certificates.values()], runs)
-    return tuple(Statement(label, *result, key) for (label, key), result in found.items() if result is not None)
+    return tuple(Statement(label, *result, key) for (label, key), result in found.items())
 
 
 def _of_all(text: str, num_known: int, num: int, noun: str) -> Result:
@@ -350,7 +358,13 @@ def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Resu
     loads = [load for run in runs if (load := load_by_others(run)) is not None]
     if not loads:
         return "load is not recorded (it is for runs on CPUs).", None
-    own = min((share for run in runs if (share := own_share(run)) is not None), default=1.0)
+    own = 1.0  # the least share of their own cores, which they may use and have threads for, that runs kept busy
+    for run in runs:
+        mean, threads, size = run.summary.utilisation.mean, run.run.num_threads, run.run.world_size
+        cores = [number_in(node.get("num_logical_cores")) for node in run.run.hardware]
+        usable, is_on_cpu = usable_cores(run), run.summary.utilisation.kind == "cpu"
+        if mean is not None and None not in cores and is_on_cpu and cores and usable and threads and size:
+            own = min(own, mean * sum(number or 0.0 for number in cores) / min(usable, threads * size))
     differences = [abs(one.load_difference) for one in effects.values() if one.load_difference is not None]
     text = f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"
     if differences:
@@ -364,29 +378,6 @@ def _load(effects: Mapping[str, OrderEffect], runs: Sequence[RunRecord]) -> Resu
     if max(differences, default=max(loads)) >= LEAST_LOAD_DIFFERENCE:
         return f"{text}.", False if differences else None
     return _of_all(text, len(loads), len(runs), "run")
-
-
-def _control(compared: Sequence[Verdict]) -> Result | None:
-    known = [control for verdict in compared if (control := verdict.speed.control) is not None]
-    if not known:
-        return None
-    most = max(control.most for control in known)
-    text = f"configurations that cannot differ in speed differ by up to {100 * most:.1f}%"
-    if most > SMALL_CONTROL and any(control.p_value < ALPHA for control in known):
-        return f"{text}, more than their runs vary; the intervals of speed include it.", False
-    return f"{text}.", True if most <= WIDE_DRIFT else None
-
-
-def _seeds(systems: Systems) -> Result | None:
-    members = (one for one in systems.configurations if any(item.cell.counts for item in one.cell_runs))
-    counts = [len({str(run.run.seed) for run in member.scored}) for member in members]
-    if not any(counts):
-        return None
-    low, high = min(counts), max(counts)
-    number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
-    few = ("some have no run", "differences between seeds are unknown", "intervals over two seeds are wide")
-    about = f"; {few[low]}" if low < len(few) else ""
-    return f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS
 
 
 def _experiment(systems: Systems) -> Result:

@@ -29,7 +29,6 @@ from paratune.base.units import (
     format_duration,
     format_number,
 )
-from paratune.records.finished import RunRecord
 from paratune.reports.comparison import Comparison
 from paratune.reports.document import Statement
 from paratune.reports.measures import metric_name
@@ -44,7 +43,7 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.systems.tables import MAX_BESIDE, headline_scores, main_table
 from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.reports.text import shorten_all
-from paratune.verdicts import MeasureComparison, Verdict
+from paratune.verdicts import Verdict
 from paratune.verdicts.words import NOT_IN_POINTS, change_words, name_of, signed_interval_words
 
 _GAP = 2
@@ -183,7 +182,26 @@ def terminal_runs(report: Report, num_lines: int = REPORT_LINES) -> TextScreen:
     until = [row for row in report.rows if row.measure.group == TARGETS_GROUP]
     times: list[Row] = [[run.name, *(row.cells[at] for row in until)] for at, run in enumerate(runs if until else ())]
     if len(runs) == 1:
-        blocks = _one_run(runs[0])
+        run = runs[0]
+        headline = headline_scores([run]) if not run.is_probe else []
+        metrics = list(dict.fromkeys(metric for _, metric in headline))
+        name = run.summary.baseline.predicts or "constant answer"
+        rows: list[Row] = []  # the scores, each above that of a constant answer
+        for split in dict.fromkeys(split for split, _ in headline):
+            for label, scores in ((split, run.summary.scores), (f"{split}, {name}", run.summary.baseline.scores)):
+                values = [scores.get(split, {}).get(metric) for metric in metrics]
+                if any(value is not None for value in values):
+                    rows.append([label, *(format_as(value, ".4f") for value in values)])
+        kept, steps = run.summary.kept_step, run.summary.num_steps
+        heading = "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
+        train_s, total_s = run.summary.time.train_s, run.summary.time.total_s
+        rate, memory = run.summary.throughput.samples_per_s, run.summary.memory.largest_bytes
+        text = (
+            f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s"
+            f"; peak memory {format_bytes(memory)}{' a rank' if (run.run.world_size or 1) > 1 else ''}"
+        )
+        scored = make_table("scores", "", [heading, *map(metric_name, metrics)], rows)
+        blocks = [TextBlock("score", scored), TextBlock("time", [Text(text)])]
     else:
         blocks = [
             TextBlock("conclusion", [*map(_line, conclusions)]),
@@ -198,29 +216,6 @@ def terminal_runs(report: Report, num_lines: int = REPORT_LINES) -> TextScreen:
         *_beside(report.unfinished, len(runs), report.certificates),
     ]
     return TextScreen(blocks, num_lines)
-
-
-def _one_run(run: RunRecord) -> list[TextBlock]:
-    """Return the scores of a run, each above that of a constant answer, and its times."""
-    headline = headline_scores([run]) if not run.is_probe else []
-    metrics = list(dict.fromkeys(metric for _, metric in headline))
-    name = run.summary.baseline.predicts or "constant answer"
-    rows: list[Row] = []
-    for split in dict.fromkeys(split for split, _ in headline):
-        for label, scores in ((split, run.summary.scores), (f"{split}, {name}", run.summary.baseline.scores)):
-            values = [scores.get(split, {}).get(metric) for metric in metrics]
-            if any(value is not None for value in values):
-                rows.append([label, *(format_as(value, ".4f") for value in values)])
-    kept, steps = run.summary.kept_step, run.summary.num_steps
-    heading = "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
-    train_s, total_s = run.summary.time.train_s, run.summary.time.total_s
-    rate, memory = run.summary.throughput.samples_per_s, run.summary.memory.largest_bytes
-    times = (
-        f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
-        f"peak memory {format_bytes(memory)}{' a rank' if (run.run.world_size or 1) > 1 else ''}"
-    )
-    scored = make_table("scores", "", [heading, *map(metric_name, metrics)], rows)
-    return [TextBlock("score", scored), TextBlock("time", [Text(times)])]
 
 
 def _main(systems: Systems, settings: Sequence[Difference] = (), chosen: Sequence[Collection[str]] = ()) -> TextBlock:
@@ -309,9 +304,9 @@ def terminal_comparison(comparison: Comparison) -> TextScreen:
     found = [*effects, *(((verdict.baseline, ""), verdict) for verdict in systems.verdicts)]
     leading, conclusions = list[Statement](), list[Statement]()
     for (_, where), family in grouped(effects or found).items():
-        sentences = run_statements(family) if len(family) > 1 else ()  # none of different experiments
+        ranked = run_statements(family) if len(family) > 1 else ()  # none of different experiments
         title = where.removeprefix(mean).strip(" ()")
-        own = [replace(one, label=", ".join(filter(None, (one.label, title)))) for one in sentences]
+        own = [replace(one, label=", ".join(filter(None, (one.label, title)))) for one in ranked]
         # The sentence on speed, or on quality where nothing may be faster.
         may_be_faster = any(is_better(verdict.speed) is not False for verdict in family)
         leading += own[:1] if may_be_faster else own[1:2] or own
@@ -319,6 +314,18 @@ def terminal_comparison(comparison: Comparison) -> TextScreen:
     leading = conclusions if len(conclusions) <= MAX_SENTENCES else leading[:MAX_SENTENCES]
     compared = [(group, verdict) for group, verdict in found if not verdict.differs.refused]
     refused = grouped((verdict.parts[0][0], verdict.head) for _, verdict in found if verdict.differs.refused)
+    sentences: list[Part] = []
+    for (base, where), verdicts in grouped(compared).items():
+        sentences += [Text(plain(f"Against {base}{where}:"), style="bold")] * (len(verdicts) > 1)
+        for verdict in verdicts:
+            # The first part after the names, and the other parts below it.
+            (first, is_good), *others = verdict.parts
+            head = plain(verdict.label) if len(verdicts) > 1 else f"{verdict.head}{plain(where)}"
+            style = f"not bold {_STYLES[is_good]}".strip()
+            sentences.append(Text(f"{head}: ", style="bold").append(first, style=style))
+            for text, is_good in others:
+                below = Text(plain(text), style=_STYLES[is_good])
+                sentences.append(Padding(below, (0, 0, 0, 2), expand=False))
     reasons = grouped(
         (f"{finding.reason}.", finding.measure)
         for verdict in systems.verdicts if not verdict.differs.refused
@@ -331,24 +338,11 @@ def terminal_comparison(comparison: Comparison) -> TextScreen:
         TextBlock("conclusion", [_line(one) for one in conclusions if one not in leading], 4),
         TextBlock("reason", [Text(plain(f"{listing(heads, 3)}: {why}")) for why, heads in refused.items()], 1),
         TextBlock("warning", [Text(plain(f"Warning: {text}"), style="yellow") for text in comparison.warnings], 1),
-        TextBlock("verdict", _numbers(compared), 2, [*_sentences(compared)]),
+        TextBlock("verdict", _numbers(compared), 2, sentences),
         *_beside(comparison.unfinished, len(systems.runs), comparison.certificates),
         TextBlock("note", [Text(plain(note), style="dim") for note in notes], 3),
     ]
     return TextScreen(blocks, _COMPARISON_LINES, "; all: --json, or paratune report --out FOLDER")
-
-
-def _sentences(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Iterator[Text | Padding]:
-    for (base, where), family in grouped(found).items():
-        if len(family) > 1:
-            yield Text(plain(f"Against {base}{where}:"), style="bold")
-        for verdict in family:
-            # The first part after the names, and the other parts below it.
-            (first, is_good), *others = verdict.parts
-            head = plain(verdict.label) if len(family) > 1 else f"{verdict.head}{plain(where)}"
-            yield Text(f"{head}: ", style="bold").append(first, style=f"not bold {_STYLES[is_good]}".strip())
-            for text, is_good in others:
-                yield Padding(Text(plain(text), style=_STYLES[is_good]), (0, 0, 0, 2), expand=False)
 
 
 def _numbers(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Table:
@@ -361,7 +355,18 @@ def _numbers(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Table:
     rows, groups = list[Row](), dict[str, int]()
     for ((base, where), verdict), by_name in zip(found, known, strict=True):
         groups.setdefault(f"Against {base}{where}:", len(rows))
-        rows.append([verdict.label, *(_number(by_name.get(name), verdict.task) for name in columns)])
+        row: list[str | TableCell] = [verdict.label]
+        for found_one in map(by_name.get, columns):
+            if found_one is None or found_one.change is None:
+                row.append("" if found_one is None else NOT_AVAILABLE)
+                continue
+            better = found_one.is_better if found_one.is_shown else None
+            sign = "=" if found_one.is_shown and better is None else {True: "✓", False: "!", None: "?"}[better]
+            interval = f" {signed_interval_words(found_one, verdict.task)}"
+            ends = "" if found_one.low is None or found_one.low == found_one.high else interval
+            text = f"{change_words(found_one, verdict.task).partition(' ')[0]}{ends} {sign}"
+            row.append(TableCell(text, found_one.change, better=better))
+        rows.append(row)
     # What else verdicts have, besides the differences that are compared.
     bare = (replace(one, quality=(), differs=replace(one.differs, allowed=())) for _, one in found)
     others = grouped((text, one.label) for one in bare for text, _ in one.parts[2:])
@@ -369,13 +374,3 @@ def _numbers(found: Sequence[tuple[tuple[str, str], Verdict]]) -> Table:
     notes += [f"{listing(names, 3)}: {text}." for text, names in others.items()]
     starts = [(at, text) for text, at in groups.items()]
     return make_table("verdicts", "", ["", *columns.values()], rows, 1, notes, groups=starts)
-
-
-def _number(one: MeasureComparison | None, task: str) -> TableCell:
-    if one is None or one.change is None:
-        return TableCell("" if one is None else NOT_AVAILABLE)
-    better = one.is_better if one.is_shown else None
-    sign = "=" if one.is_shown and better is None else {True: "✓", False: "!", None: "?"}[better]
-    ends = "" if one.low is None or one.low == one.high else f" {signed_interval_words(one, task)}"
-    text = f"{change_words(one, task).partition(' ')[0]}{ends} {sign}"
-    return TableCell(text, one.change, better=better)

@@ -43,11 +43,3 @@ class Html(str):
 def escape(value: Any) -> str:
     """Return `value` as text of a page."""
     return html.escape(plain(value), quote=True)
-
-
-def csv_text(value: str) -> str:
-    """Return a text for a CSV cell; a text that a spreadsheet would read as a formula gets a leading apostrophe.
-
-    Source: OWASP, CSV injection: = + - @, tab and carriage return at the start of a cell.
-    """
-    return f"'{plain(value)}" if value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else plain(value)

@@ -3,14 +3,14 @@
 import re
 
 from paratune.reports.corpus import (
-    _histogram,
+    _sections,
     corpus_html,
     corpus_tables,
     funnel_table,
     perplexity_page,
     reasons_table,
 )
-from paratune.reports.figures.canvas import Hovers
+from paratune.reports.figures.canvas import Drawing, Hovers
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
 SPREAD = {"mean": 4.5, "quantiles": {"0": 1, "0.5": 4, "1": 9}}
@@ -118,7 +118,8 @@ def test_bars_have_the_counts_and_lines_the_thresholds():
     from matplotlib.figure import Figure
 
     axes, hovers = Figure().subplots(), Hovers()
-    _histogram(perplexities()).draw(axes, hovers)
+    parts = [part for section in _sections(perplexities()) for part in section.parts]
+    next(part for part in parts if isinstance(part, Drawing)).draw(axes, hovers)
     assert [bar.get_height() for bar in axes.patches] == [100, 0, 200, 50]
     assert axes.get_xscale() == "log"
     assert [line.get_xdata()[0] for line in axes.lines] == [20.0]

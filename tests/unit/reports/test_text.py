@@ -1,8 +1,11 @@
 """Text of runs made harmless for each output."""
 
+import csv
+
 import pytest
 
-from paratune.reports.text import csv_text, escape, shorten, shorten_all
+from paratune.reports.rows import results_csv
+from paratune.reports.text import escape, shorten, shorten_all
 
 
 @pytest.mark.parametrize(("width", "expected"), [(7, "abcdefg"), (6, "abc…fg"), (5, "ab…fg"), (3, "a…g")])
@@ -21,9 +24,10 @@ def test_markup_and_control_characters_are_escaped():
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_csv_text_is_never_a_formula(start):
-    assert csv_text(f"{start}cmd|'/c calc'!A0").startswith("'")
+def test_a_text_of_a_csv_file_is_never_a_formula(start):
+    (_, (cell,)) = csv.reader(results_csv([{"a": f"{start}cmd|'/c calc'!A0"}]).splitlines())
+    assert cell.startswith("'")
 
 
-def test_csv_text_leaves_other_text_alone():
-    assert csv_text("run-a") == "run-a"
+def test_csv_has_other_texts_and_numbers_as_they_are():
+    assert results_csv([{"a": "run-a", "b": -1.5}]) == "a,b\nrun-a,-1.5\n"

@@ -7,7 +7,7 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
 from paratune.records.finished import RunRecord, gpus_of, number_in
-from paratune.reports.measures import over_sessions, usable_cores
+from paratune.reports.measures import over_sessions
 
 _LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
 """Libraries that are shown for runs on GPUs even when their version is unknown."""
@@ -30,32 +30,20 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
     """
     kinds = []
     for run in runs:
-        nodes, links = set(), set[str]()
+        models_of, links = set(), set[str]()
         for node in run.run.hardware:
             ram, gpus = number_in(node.get("ram_bytes")), gpus_of(node)
             models = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in gpus)
-            nodes.add((*(str(node.get(key)) for key in _NODE), None if ram is None else round(ram / GIB), models))
+            models_of.add((*(str(node.get(key)) for key in _NODE), None if ram is None else round(ram / GIB), models))
             links.update(kind for gpu in gpus if gpu.get("link") for kind in str(gpu["link"]).split("+"))
-        kinds.append((frozenset(nodes), frozenset(links)))
+        kinds.append((frozenset(models_of), frozenset(links)))
     links_of = grouped(kinds)
-
-    def widest(nodes: frozenset[Any], own: frozenset[str]) -> frozenset[str]:
-        """Return the only largest set of links of these nodes that contains `own`; `own` when there are several."""
+    found: list[Hashable] = []
+    for nodes, own in kinds:  # the only largest set of links of these nodes that contains its own
         wider = {links for links in links_of[nodes] if own <= links}
         largest = [links for links in wider if not any(links < other for other in wider)]
-        return largest[0] if len(largest) == 1 else own
-
-    return [(nodes, widest(nodes, own)) for nodes, own in kinds]
-
-
-def own_share(run: RunRecord) -> float | None:
-    """Return the share of its own cores that a run on CPUs kept busy: those that it may use and has threads for."""
-    mean, threads, size = run.summary.utilisation.mean, run.run.num_threads, run.run.world_size
-    cores = [number_in(node.get("num_logical_cores")) for node in run.run.hardware]
-    usable, is_on_cpu = usable_cores(run), run.summary.utilisation.kind == "cpu"
-    if mean is None or None in cores or not (is_on_cpu and cores and usable and threads and size):
-        return None
-    return mean * sum(number or 0.0 for number in cores) / min(usable, threads * size)
+        found.append((nodes, largest[0] if len(largest) == 1 else own))
+    return found
 
 
 def software_facts(run: RunRecord) -> dict[str, str]:

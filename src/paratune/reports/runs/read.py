@@ -65,7 +65,12 @@ def find_certificates(
     beside = (place for folder in own for place in (folder, folder.with_name(folder.name + certificate.SUFFIX)))
     places = [place for place in beside if (place / certificate.FILE).is_file()]
     places += [folder.resolve() for folder in given]
-    trains = {run.name: _trains(run) for run in runs} if places else {}
+    trains: dict[str, tuple[Any, ...] | None] = {}  # what runs and certificates record: docs/reference/records.md
+    for run in runs if places else ():
+        config, model = run.run.config, run.run.model
+        weights, size = model.init_fingerprint, run.run.batch.global_batch_size
+        values = (trained_fingerprint(config) if config else None, run.data("train").fingerprint, weights, size)
+        trains[run.name] = None if None in values else values
     for folder in dict.fromkeys(places):
         path = folder / certificate.FILE
         path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
@@ -98,19 +103,8 @@ def certificates_table(
         yield make_table("certificates", title, columns, rows, 1, (*remarks, *notes))
 
 
-def _trains(run: RunRecord) -> tuple[Any, ...] | None:
-    """Return the fields that a run and its certificate have in common; None when a field is not recorded.
-
-    docs/reference/records.md lists them.
-    """
-    config = run.run.config
-    weights, size = run.run.model.init_fingerprint, run.run.batch.global_batch_size
-    values = (trained_fingerprint(config) if config else None, run.data("train").fingerprint, weights, size)
-    return None if None in values else values
-
-
 def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate:
-    """Read a certificate, and find its runs among these, by their names and `_trains`.
+    """Read a certificate, and find its runs among these, by what they train.
 
     Raises:
         CheckpointError: It is damaged, or of another version.
@@ -203,7 +197,12 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
         heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
         raise CheckpointError(heading, code=problems[0].code, faults=problems)
     unfinished = tuple(record for record in found if isinstance(record, Unfinished))
-    runs = _with_unique_names([record for record in found if isinstance(record, RunRecord)])
+    finished = [record for record in found if isinstance(record, RunRecord)]
+    names = [run.name for run in finished]
+    parts = {run.folder: run.folder.resolve().parts for run in finished if names.count(run.name) > 1}
+    depth = next(depth for depth in count(2) if len({path[-depth:] for path in parts.values()}) == len(parts))
+    unique = {folder: "/".join(path[-depth:]) for folder, path in parts.items()}
+    runs = tuple(replace(run, name=unique.get(run.folder, run.name)) for run in finished)
     if foreign := [f"{run.name} ({facts_of[run.folder]})" for run in runs if run.is_foreign]:
         text = f"Hugging Face's Trainer, without a record of paratune: {listing(foreign, 4)}; settings are unknown."
         warnings = (text, *warnings)
@@ -237,11 +236,7 @@ def log_warnings(runs: Sequence[RunRecord], problems: list[Fault]) -> tuple[str,
         "Curves over the steps and times to a target leave the lost steps out; all other figures are of summary.json. "
         "Copy the logs again, train the runs again with --overwrite, or leave them out."
     )
-    return (*([f"{listing(lost, 3)}. {text}"] if lost else []), *_prediction_warnings(runs))
-
-
-def _prediction_warnings(runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield a sentence on the prediction files that cannot be read, if there are any."""
+    warnings = [f"{listing(lost, 3)}. {text}"] if lost else []
     damaged = []
     for run in runs:
         for split in run.summary.scores:
@@ -255,11 +250,12 @@ def _prediction_warnings(runs: Sequence[RunRecord]) -> Iterator[str]:
                 continue
     if damaged:
         first = "the first one is " if len(damaged) > 1 else ""
-        yield (
+        warnings.append(
             f"{counted(len(damaged), 'prediction file')} cannot be read: {first}{damaged[0]}. "
             "Scores of these runs are compared without their rows. Copy the files again, or train the runs again with "
             "--overwrite."
         )
+    return tuple(warnings)
 
 
 def _progress_text(folder: Path, run: RunFile) -> str:
@@ -276,11 +272,3 @@ def _progress_text(folder: Path, run: RunFile) -> str:
         return f"not finished: it still runs or was cut off; last logged {reached}"
     what_resume_does = "evaluates and writes the model" if last == planned else "continues"
     return f"stopped by {stop.get('signal')} at {reached}; --resume {what_resume_does}"
-
-
-def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
-    names = [run.name for run in runs]
-    parts = {run.folder: run.folder.resolve().parts for run in runs if names.count(run.name) > 1}
-    depth = next(depth for depth in count(2) if len({path[-depth:] for path in parts.values()}) == len(parts))
-    unique = {folder: "/".join(path[-depth:]) for folder, path in parts.items()}
-    return tuple(replace(run, name=unique.get(run.folder, run.name)) for run in runs)

@@ -6,6 +6,7 @@ All facts come from records; missing ones are shown as n/a.
 import itertools
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -43,10 +44,15 @@ def reproduction(
     parts: list[Part] = [facts, Listing("Original commands", "\n".join(commands))]
     configured = _configured(shown)
     if configured:
-        parts.append(Listing("Commands to reproduce the runs", "\n".join(_again(configured, sweeps))))
+        parts.append(
+            Listing(
+                "Commands to reproduce the runs",
+                "\n".join(_again({name: run for name, (run, _) in configured.items()}, sweeps)),
+            )
+        )
     parts += [Listing(f"Matrix file: {sweep.matrix}", sweep.matrix_text) for sweep in sweeps if sweep.matrix_text]
-    for first in itertools.islice(configured.values(), 1):
-        parts.append(Listing(f"Resolved configuration of {first.name}", _resolved(first)))
+    for first, text in itertools.islice(configured.values(), 1):
+        parts.append(Listing(f"Resolved configuration of {first.name}", text))
     first_jobs: dict[str, str] = {}  # by their batch scripts
     for session in (session for run in runs for session in run.sessions):
         if isinstance(script := session.run.job.get("batch_script"), str):
@@ -57,23 +63,23 @@ def reproduction(
 
 def reproduction_texts(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
     """Return the resolved configurations, then the matrix files, by names of files that they can be written to."""
-    files = {name: _resolved(run) for name, run in _configured(shown).items()}
+    files = {name: text for name, (_, text) in _configured(shown).items()}
     for number, sweep in enumerate(sweeps, start=1):
         if sweep.matrix_text is not None:
             files[f"matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
     return files
 
 
-def _configured(shown: Sequence[RunRecord]) -> dict[str, RunRecord]:
+def _configured(shown: Sequence[RunRecord]) -> dict[str, tuple[RunRecord, str]]:
+    """Return the first runs by file, each with the configuration of its last session as YAML with all origins."""
+    found = {}
     runs = itertools.islice((run for run in shown if run.sessions[-1].run.config), MAX_CONFIGURATIONS)
-    stems = ((run, re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run") for run in runs)
-    return {f"{number}-{stem}.yaml": run for number, (run, stem) in enumerate(stems, start=1)}
-
-
-def _resolved(run: RunRecord) -> str:
-    """Return the resolved configuration of a run's last session as YAML, with the origin of each value."""
-    last = run.sessions[-1].run
-    return hide_secrets("\n".join(yaml_lines(last.config, lambda key: value_text(last.config_origin.get(key))))) + "\n"
+    for number, run in enumerate(runs, start=1):
+        stem, last = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run", run.sessions[-1].run
+        origins = defaultdict(lambda: NOT_AVAILABLE, {key: value_text(of) for key, of in last.config_origin.items()})
+        text = "\n".join(yaml_lines(last.config, origins.__getitem__))
+        found[f"{number}-{stem}.yaml"] = run, f"{hide_secrets(text)}\n"
+    return found
 
 
 def command_line(words: Sequence[str]) -> str:

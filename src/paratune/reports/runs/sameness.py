@@ -188,10 +188,11 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
         # Folders of the Trainer are compared with each other, in what all of them have.
         shared = set[str].intersection(*map(set, parts.values())) if parts and None not in parts.values() else ()
         parts = {name: {part: known[part] for part in shared} for name, known in parts.items()}
-        if not _are_different(values):
-            values = parts
-        if not _are_different(values):
+        known_values = ([canonical(value) for value in by.values() if value is not None] for by in (values, parts))
+        differing = [by for by, texts in zip((values, parts), known_values, strict=True) if len(set(texts)) > 1]
+        if not differing:
             continue
+        values = differing[0]
         is_of_seed = are_other_seeds and key in _SEED_DEPENDENT
         if key == "initial_weights":
             # Models that differ in more than a seed; of fitted baselines their kind.
@@ -201,7 +202,12 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
             known = {(run.run.seed, canonical(weights)) for run in own if (weights := values[run.name]) is not None}
             # Another seed explains other weights of one model, but not two weights of one seed.
             is_of_seed &= len(models) == 1 and len(known) == len({seed for seed, _ in known})
-        differ.append(Difference(key, label, _differing_parts(values), is_of_seed))
+        if all(isinstance(value, Mapping) for value in values.values()):  # only the parts that differ
+            flat = {name: flatten(value) for name, value in values.items()}
+            keys = dict.fromkeys(name for settings in flat.values() for name in settings)
+            apart = [name for name in keys if len({canonical(some.get(name)) for some in flat.values()}) > 1]
+            values = {run: {name: settings.get(name) for name in apart} for run, settings in flat.items()}
+        differ.append(Difference(key, label, values, is_of_seed))
     if any(_samples(own[0], run) is not None for run in own):
         samples = {run.name: _planned_samples(run) for run in own}
         differ.append(Difference("budget", "the training budget in samples", samples))
@@ -212,30 +218,23 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     return Sameness(verdict, tuple(differ), tuple(unknown))
 
 
-def _are_different(values: Mapping[str, Any]) -> bool:
-    return len({canonical(value) for value in values.values() if value is not None}) > 1
-
-
 def differing_settings(runs: Sequence[RunRecord]) -> list[Difference]:
     """Return the settings that all runs have and that differ, and how the runs were executed; without the seed."""
     # The options that only one kind of strategy has follow from the kind.
-    found = (*config_differences(runs), *execution_differences(runs))
-    return [item for item in found if item.key != "run.seed" and len(item.values) == len(runs)]
+    return [item for item in all_differences(runs) if item.key != "run.seed" and len(item.values) == len(runs)]
 
 
-def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
-    """Return the settings of the resolved configurations that differ between runs, by key."""
+def all_differences(runs: Sequence[RunRecord]) -> Iterator[Difference]:
+    """Yield the settings that differ between runs by key; then threads, usable cores and loads, as texts.
+
+    Unknown values of these are not compared. The load differs from 5 percent points of all cores on, the difference
+    that verdicts mention.
+    """
     flat = {run.name: _settings_of_sessions(run) for run in runs}
     keys = sorted({key for settings in flat.values() for key in settings} - _RUN_SPECIFIC)
     differing = [key for key in keys if len({canonical(own.get(key, NO_SUCH_SETTING)) for own in flat.values()}) > 1]
-    return tuple(Difference(key, key, {run: own[key] for run, own in flat.items() if key in own}) for key in differing)
-
-
-def execution_differences(runs: Sequence[RunRecord]) -> Iterator[Difference]:
-    """Yield the threads, usable cores and loads that differ between runs, as texts; unknown values are not compared.
-
-    The load differs from 5 percent points of all cores on, the difference that verdicts mention.
-    """
+    for key in differing:
+        yield Difference(key, key, {run: own[key] for run, own in flat.items() if key in own})
     for measure in _EXECUTION:
         values = {run.name: measure.of(run) for run in runs}
         key, known = f"machine.{measure.key}", list(values.values())
@@ -266,15 +265,6 @@ def configuration_key(run: RunRecord) -> str:
     variables = {name: value for name, value in run.run.environment.items() if not name.endswith(OF_ONE_RUN)}
     place = str(run.folder) if run.is_foreign else ""  # of which nothing says that it is like another one
     return canonical([settings, teachers, data, run.session_values("run.world_size"), variables, place])
-
-
-def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not all(isinstance(value, Mapping) for value in values.values()):
-        return values
-    flat = {name: flatten(value) for name, value in values.items()}
-    keys = dict.fromkeys(key for settings in flat.values() for key in settings)
-    differing = [key for key in keys if len({canonical(settings.get(key)) for settings in flat.values()}) > 1]
-    return {name: {key: settings.get(key) for key in differing} for name, settings in flat.items()}
 
 
 def _fingerprint(run: RunRecord, split: str) -> str | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
+from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_percent, percent_change
@@ -35,6 +36,13 @@ _LABELS = {
     "global_batch_size": "Global batch",
 }  # fmt: skip
 """Headings of the columns that name the lines, by key."""
+Labels = dict[str, Any]
+"""The columns that name the lines by their keys: a value for each line, or a function of its configuration."""
+NAMES: Labels = {"configuration": lambda member: member.label}
+SIZES: Labels = {
+    "num_devices": lambda member: member.runs[0].run.world_size,
+    "global_batch_size": lambda member: member.global_batch_size,
+}
 
 
 def is_batch(key: str) -> bool:
@@ -67,7 +75,19 @@ def scalings(measured: Sequence[Configuration]) -> tuple[Scaling, ...]:
         for (rule, batch), same_batch in by_batch.items():
             lines = list(_lines(same_batch))
             apart = _varied_keys([line[-1] for line in lines], lambda key: not is_batch(key))
-            found += [Scaling(rule, _where(line[-1], [*varied, *apart]), tuple(line), batch) for line in lines]
+            for line in lines:
+                # The values that the members share and other configurations do not.
+                first, keys = line[-1], [*varied, *apart]
+                parts = ["probes"] if None in keys and first.is_probe else []
+                for key in filter(None, keys):
+                    value, variable = first.settings.get(key), key.removeprefix(f"{ENV}.")
+                    text = {True: "on", False: "off"}[value] if isinstance(value, bool) else value_text(value)
+                    if variable != key or not isinstance(value, str):
+                        name = variable if variable != key else key.rpartition(".")[2].replace("_", " ")
+                        text = f"{name} {text}"
+                    parts += [] if value is None else [text]
+                where = ", ".join(dict.fromkeys(filter(None, parts)))
+                found.append(Scaling(rule, where, tuple(line), batch))
     order = list(dict.fromkeys(scaling.where for scaling in found))  # that of the configurations
     return tuple(sorted(found, key=lambda scaling: (scaling.rule, order.index(scaling.where), scaling.batch)))
 
@@ -131,18 +151,6 @@ def _varied_keys(measured: Sequence[Configuration], left_out: Callable[[str], bo
     return [*varied, *([None] if len({member.is_probe for member in measured}) > 1 else [])]
 
 
-def _where(first: Configuration, varied: Sequence[str | None]) -> str:
-    """Return the values that the members of a family share and other configurations do not."""
-    parts = ["probes"] if None in varied and first.is_probe else []
-    for key in filter(None, varied):
-        value, variable = first.settings.get(key), key.removeprefix(f"{ENV}.")
-        text = {True: "on", False: "off"}[value] if isinstance(value, bool) else value_text(value)
-        if variable != key or not isinstance(value, str):
-            text = f"{variable if variable != key else key.rpartition('.')[2].replace('_', ' ')} {text}"
-        parts += [] if value is None else [text]
-    return ", ".join(dict.fromkeys(filter(None, parts)))
-
-
 class Notes(dict[str, str]):
     """The notes of a table: each text once, with the letters of its mark: a to z, then aa, ab, ..."""
 
@@ -170,7 +178,7 @@ def comparison_notes(differs: Differs, base: str) -> Iterator[str]:
 
 
 def build(
-    systems: Systems, key: str, title: str, labels: Mapping[str, Sequence[str | int | None]],
+    systems: Systems, key: str, title: str, labels: Labels,
     members: Sequence[Configuration], measures: Sequence[Measure], notes: Sequence[str] = (), *,
     compares: bool = False, shows_all: bool = False, first_of: Mapping[str, Configuration] = {},
     scales: Mapping[str, Scale] = {},
@@ -178,7 +186,6 @@ def build(
     """Return a table of configurations.
 
     Args:
-        labels: The first columns, by keys of `_LABELS`, with a value for each member.
         members: Configurations of the lines, each with a run.
         notes: Notes below the table, before those of its marks.
         compares: Whether cells show their change against the baseline.
@@ -192,7 +199,8 @@ def build(
         remarks = comparison_notes(systems.differs(member, base), other)
         marks.append(footnotes.marks(*remarks, _PROBE if member.is_probe else ""))
     columns: list[tuple[Column, list[TableCell]]] = []
-    for label, values in labels.items():
+    for label, source in labels.items():
+        values = [*map(source, members)] if callable(source) else source
         texts = [value if isinstance(value, str) else format_count(value) for value in values]
         entries = [TableCell(text, value) for text, value in zip(texts, values, strict=True)]
         if not columns:

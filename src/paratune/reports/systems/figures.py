@@ -18,8 +18,8 @@ from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import amount_text, decimals, scale_of
 from paratune.reports.figures import plots
-from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
-from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS, Measure
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Key
+from paratune.reports.measures import MEASURES, PHASE_NAMES, STEP_PARTS, TOTAL_PARTS
 from paratune.reports.systems.building import Scaling, scalings
 from paratune.reports.systems.model import Systems, speed_up
 from paratune.verdicts.judge import shared_split
@@ -144,7 +144,20 @@ def step_drawings(
             continue
         batches = {line.batch for line in found.values()}
         by_samples = len(batches) > 1 and None not in batches
-        draws = [_step_panel(found, panel, by_samples=by_samples) for panel in shown]
+        draws = []
+        for panel in shown:  # a line for each configuration, over the samples seen or over the steps
+            series = []
+            for at, (label, line) in enumerate(found.items()):
+                scale = (line.batch or 1.0) if by_samples else 1.0
+                x, mean, low, high = band(line.steps, line.values[panel])
+                series.append(plots.Line(x * scale, mean, at, low, high, width=1.5))
+                if panel == "loss" and len(line.validation):
+                    x, mean, low, high = band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
+                    texts = [f"{label}: validation loss {y:.4f} at step {at:g}" for at, y in zip(x, mean, strict=True)]
+                    series.append(plots.Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
+            ylim: dict[str, Any] = {} if panel == "loss" else {"ylim": (0, None)}
+            x_label = "Samples seen" if by_samples else "Optimizer step"
+            draws.append(partial(plots.lines, series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim))
         caption = ["Lines: means over bins of steps, of rank 0; times without warm-up. Points: validation loss."]
         if any(len(own["throughput"]) > 1 for own in values):
             caption.append("Bands: smallest to largest value of the runs of a configuration.")
@@ -161,22 +174,6 @@ def step_drawings(
         keys = tuple(Key(label, *plots.run_style(at)) for at, label in enumerate(found)) if len(found) > 1 else ()
         draw, height = partial(plots.panels, draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
         yield Drawing(key, title, " ".join(caption), draw, height, whole=True, legend=keys)
-
-
-def _step_panel(found: Mapping[str, StepLine], panel: str, *, by_samples: bool) -> Draw:
-    """Return what draws a line for each configuration, over the samples seen or over the steps."""
-    series = []
-    for at, (label, line) in enumerate(found.items()):
-        scale = (line.batch or 1.0) if by_samples else 1.0
-        x, mean, low, high = band(line.steps, line.values[panel])
-        series.append(plots.Line(x * scale, mean, at, low, high, width=1.5))
-        if panel == "loss" and len(line.validation):
-            x, mean, low, high = band(line.validation.index.to_numpy(), line.validation.to_numpy().T)
-            texts = [f"{label}: validation loss {y:.4f} at step {at:g}" for at, y in zip(x, mean, strict=True)]
-            series.append(plots.Line(x * scale, mean, at, low, high, texts, 0.7, 0.7))
-    ylim: dict[str, Any] = {} if panel == "loss" else {"ylim": (0, None)}
-    x_label = "Samples seen" if by_samples else "Optimizer step"
-    return partial(plots.lines, series, title=PANELS[panel], xlim=(0, None), xlabel=x_label, **ylim)
 
 
 def step_line(runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
@@ -324,7 +321,12 @@ def time_and_memory(systems: Systems) -> Drawing:
     of_memory = scale_of("bytes", sizes)
     labels = [member.label for member in members]
 
-    def layer(measure: Measure, size: float, colour: str, height: float, alpha: float = 0.9) -> plots.Bars:
+    layers = []
+    for measure, size, colour, thick, alpha in (
+        (time, scale.size, _TIME, 0.62, 0.9),
+        (total, of_memory.size, _TOTAL, 0.62, _FAINT),
+        (device, of_memory.size, _DEVICE, 0.36, 0.9),
+    ):
         amounts = [systems.amount(measure, member) for member in members]
         texts = []
         for member, amount in zip(members, amounts, strict=True):
@@ -333,12 +335,10 @@ def time_and_memory(systems: Systems) -> Drawing:
             texts.append(f"{member.label}: {measure.label.lower()} {value} ({counted(len(amount.values), 'run')})")
         values = [None if amount.center is None else amount.center / size for amount in amounts]
         deviations = [(amount.deviation or 0.0) / size for amount in amounts]
-        return plots.Bars(values, colour, texts, alpha, height, deviations)
-
-    memory = [layer(total, of_memory.size, _TOTAL, 0.62, _FAINT), layer(device, of_memory.size, _DEVICE, 0.36)]
+        layers.append(plots.Bars(values, colour, texts, alpha, thick, deviations))
     sides = (
-        partial(plots.bars, labels, [layer(time, scale.size, _TIME, 0.62)], xlabel=scale.label(time.label)),
-        partial(plots.bars, labels, memory, xlabel=of_memory.label("Peak memory")),
+        partial(plots.bars, labels, layers[:1], xlabel=scale.label(time.label)),
+        partial(plots.bars, labels, layers[1:], xlabel=of_memory.label("Peak memory")),
     )
     legend = (
         Key(scale.label(time.label), _TIME, is_area=True),

@@ -96,21 +96,18 @@ def _effects_of(
     base = next((member for member in members if named.items() <= member.values.items()), None)
     if len(axes) < 2 or base is None:
         return None
-
-    def levels(member: Configuration) -> dict[str, str]:
-        return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
-
+    levels = {one.label: {axis.label: axis.values[one.values[axis.label]] for axis in axes} for one in possible}
     alike = [one for one in members if one.is_probe == base.is_probe]
-    cells = [replace(one.group, levels=levels(one)) for one in alike if not systems.differs(one, base).refused]
+    cells = [replace(one.group, levels=levels[one.label]) for one in alike if not systems.differs(one, base).refused]
     try:
-        effects = factor_effects(cells, levels(base), margins, history=look_history(record))
+        effects = factor_effects(cells, levels[base.label], margins, history=look_history(record))
     except CheckpointError:  # a damaged file of predictions, which the verdicts name
         return None
     known = {(effect.axis, effect.level) for effect in effects}
     can_run = [member for member in possible if member.can_run]
-    values = dict.fromkeys(value for member in can_run for value in levels(member).items())
+    values = dict.fromkeys(value for member in can_run for value in levels[member.label].items())
     # A value without one of its combinations may be better or worse in it.
-    lost = [levels(member) for member in can_run if not member.runs and member.is_probe == base.is_probe]
+    lost = [levels[member.label] for member in can_run if not member.runs and member.is_probe == base.is_probe]
     for at, effect in enumerate(effects):
         if effect.comparison.code is None and any(own[effect.axis] in (effect.level, effect.baseline) for own in lost):
             found = replace(
@@ -118,8 +115,8 @@ def _effects_of(
                 reason="a combination has no finished run",
             )  # fmt: skip
             effects[at] = replace(effect, comparison=found)
-    unknown = (value for value in values if value not in known and value not in levels(base).items())
-    effects += [FactorEffect(axis, level, levels(base)[axis], UNKNOWN, 0) for axis, level in unknown]
+    unknown = (value for value in values if value not in known and value not in levels[base.label].items())
+    effects += [FactorEffect(axis, level, levels[base.label][axis], UNKNOWN, 0) for axis, level in unknown]
     shown = {axis.label: axis.values for axis in record.axes}
     title = ", ".join(shown[label][base.values[label]] for label in record.select_per)
     return AxisEffects(title, tuple(effects), base.runs[0].task)
@@ -196,18 +193,25 @@ def forest_plot(
     speeds = dict.fromkeys(verdict.speed.measure for verdict in judgements)
     scores = [*dict.fromkeys(score.measure for verdict in judgements for score in verdict.quality)]
 
-    def panel(measure: str) -> Draw:
+    draws: list[Draw] = []
+    for measure in (*speeds, *scores[:MAX_SCORES]):
         rows, label = {}, ""
         for at, (_, verdict) in enumerate(lines):
             if verdict is None:
                 continue
             for found in (verdict.speed, *verdict.quality):
                 if found.measure == measure:
-                    factor, label = _scale(found, verdict.task)
+                    factor, better = 1.0, "; less is better" if is_lower_better(measure) else ""
+                    # The split on a line of its own: labels of panels stand beside each other.
+                    name = "\n".join(filter(None, ((found.split or "").capitalize(), metric_label(measure))))
+                    label = f"{name}{better}"
+                    if found.is_ratio:
+                        factor, label = 100.0, f"{measure.capitalize()} (%)"
+                    elif measure not in NOT_IN_POINTS:
+                        factor, label = (1.0 if verdict.task == "qa" else 100.0), f"{name} (points{better})"
                     rows[at] = interval_of(found, factor, f"{verdict.label} against {verdict.baseline}", verdict.task)
-        return partial(forest, texts, rows, bold=bold, xlabel=label)
-
-    draw = partial(panels, [panel(measure) for measure in (*speeds, *scores[:MAX_SCORES])], share_y=True)
+        draws.append(partial(forest, texts, rows, bold=bold, xlabel=label))
+    draw = partial(panels, draws, share_y=True)
     caption += (
         "Points: change; lines: 95% confidence intervals, an arrow has the number of an end outside; shaded: the "
         "margin within which a change counts as equal."
@@ -230,15 +234,3 @@ def interval_of(comparison: MeasureComparison, factor: float, name: str, task: s
     change, interval = change_words(comparison, task), signed_interval_words(comparison, task)
     text = f"{name}: {name_of(comparison)} {change} {interval}, {style.label}"
     return Interval(value, low, high, margin, style, text)
-
-
-def _scale(comparison: MeasureComparison, task: str) -> tuple[float, str]:
-    measure = comparison.measure
-    if comparison.is_ratio:
-        return 100.0, f"{measure.capitalize()} (%)"
-    better = "; less is better" if is_lower_better(measure) else ""
-    # The split on a line of its own: labels of panels stand beside each other.
-    label = "\n".join(filter(None, ((comparison.split or "").capitalize(), metric_label(measure))))
-    if measure not in NOT_IN_POINTS:
-        return (1.0 if task == "qa" else 100.0), f"{label} (points{better})"
-    return 1.0, f"{label}{better}"

@@ -9,7 +9,7 @@ were worth, over their number and over their time.
 import json
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -208,7 +208,15 @@ class Systems:
         by_values = grouped(
             ((item.cell.kind, *(item.cell.values[label] for label in labels)), item) for item in self.cell_runs
         )
-        keys, options = [(key, axis.label) for axis in axes for key in axis.keys], self._varied_options()
+        keys = [(key, axis.label) for axis in axes for key in axis.keys]
+        flat = [flatten(item.record.run.config) for item in self.cell_runs if item.record is not None]
+        below_axes, below_seeds = (tuple(f"{key}." for key in some) for some in (dict(keys), _OF_A_SEED))
+        options = [  # the single options that the axes vary
+            option
+            for option in dict.fromkeys(key for options in flat for key in options)
+            if f"{option}.".startswith(below_axes) and not f"{option}.".startswith(below_seeds)
+            and len({json.dumps(options.get(option), default=str) for options in flat}) > 1
+        ]  # fmt: skip
         configurations = []
         for (kind, *names), cell_runs in by_values.items():
             values = dict(zip(labels, names, strict=True))
@@ -229,21 +237,6 @@ class Systems:
                 settings |= {option: run.setting(option) for option in options}
             configurations.append(Configuration(label, values, tuple(cell_runs), settings))
         return tuple(configurations)
-
-    def _varied_options(self) -> list[str]:
-        """Return the single options that the axes vary, besides seeds."""
-        flat = [flatten(item.record.run.config) for item in self.cell_runs if item.record is not None]
-        axis_keys = {key for axis in self.record.axes if not axis.is_seed for key in axis.keys}
-
-        def is_below(option: str, keys: Iterable[str]) -> bool:
-            return any(option == key or option.startswith(f"{key}.") for key in keys)
-
-        return [
-            option
-            for option in dict.fromkeys(key for options in flat for key in options)
-            if is_below(option, axis_keys) and not is_below(option, _OF_A_SEED)
-            and len({json.dumps(options.get(option), default=str) for options in flat}) > 1
-        ]  # fmt: skip
 
     @cached_property
     def baseline(self) -> Configuration | None:
@@ -291,12 +284,6 @@ class Systems:
         warnings = log_warnings(self.runs, problems)
         return (*warnings, *(f"{plain(problem.message)}." for problem in problems))
 
-    @cached_property
-    def _allowed(self) -> frozenset[str]:
-        keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
-        keys += [key for member in self.measured for key in member.settings]
-        return self.allowed | allowed_by_axes(keys)
-
     def differs(self, configuration: Configuration, base: Configuration | None = None) -> Differs:
         """Return the differences between the experiments of two configurations; None: its baseline."""
         base = base or self.baseline_of(configuration)
@@ -304,7 +291,10 @@ class Systems:
             return Differs()
         if (pair := (configuration, base)) not in self._differs:
             of_probe = {"steps"} if configuration.is_probe != base.is_probe else set()
-            self._differs[pair] = differs_of(base.runs, configuration.runs, self._allowed | of_probe)
+            keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
+            keys += [key for member in self.measured for key in member.settings]
+            allowed = self.allowed | allowed_by_axes(keys) | of_probe
+            self._differs[pair] = differs_of(base.runs, configuration.runs, allowed)
         return self._differs[pair]
 
     def baseline_of(self, configuration: Configuration) -> Configuration:
@@ -346,8 +336,13 @@ class Systems:
             return noise_amount(kind, configuration)
         if measure.key == EFFICIENCY.key:
             return self._efficiency(configuration)
-        if measure.key == GOODPUT.key:
-            return self._goodput(configuration)
+        if measure.key == GOODPUT.key:  # samples/s times statistical efficiency, for each run and for all together
+            share, rate = self.amount(EFFICIENCY, configuration), self.amount(MEASURES["samples_per_s"], configuration)
+            if share.center is None or rate.center is None:
+                return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
+            values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
+            # The efficiency column has the remark.
+            return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
         if measure.key == "cost":
             price = self.price_of(configuration)
             return amount(cost(price or 0.0), () if price is None else configuration.runs)
@@ -372,15 +367,6 @@ class Systems:
         center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
         return Amount(EFFICIENCY, values, center, len(runs), noise.remark)
 
-    def _goodput(self, configuration: Configuration) -> Amount:
-        """Return samples/s times statistical efficiency, for each run and for all runs together."""
-        share, rate = self.amount(EFFICIENCY, configuration), self.amount(MEASURES["samples_per_s"], configuration)
-        if share.center is None or rate.center is None:
-            return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
-        values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
-        # The efficiency column has the remark.
-        return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
-
     def price_of(self, configuration: Configuration) -> float | None:
         """Return the price of a device-hour of its matrix."""
         return self.prices.get(configuration.settings.get(MATRIX, ""), self.record.price_per_device_hour)
@@ -396,8 +382,3 @@ class Systems:
         drawn = {id(member) for _, member in rates[:limit]}
         sentence = f"Drawn: the {limit} fastest of {len(members)} configurations (by samples/s); the table has all."
         return [member for member in members if id(member) in drawn], sentence
-
-
-def build_systems(folder: Path, record: SweepRecord) -> Systems:
-    """Return a matrix with the records of its runs."""
-    return Systems(record, read_cell_runs(folder, record))

@@ -1,7 +1,7 @@
 """The tables of a matrix, selected by the subjects of its axes, and the main one, which fits on a screen."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,11 @@ from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.records.scores import notes, shown_metrics, slice_score
 from paratune.reports.amounts import amount, scale_of
-from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, constant_score, cost, metric_name, named, score
+from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, cost, metric_name, named, score
 from paratune.reports.rows import target_measures
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
-from paratune.reports.systems.building import amount_cell, build, findings, memory_notes, scalings
+from paratune.reports.systems.building import NAMES, SIZES, Labels, amount_cell, build, findings, memory_notes, scalings
 from paratune.reports.systems.model import MATRIX, Configuration, Systems
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
@@ -60,13 +60,14 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
     titles = {"strong": "Constant total batch", "weak": "Constant batch per device"}
     for rule, lines in grouped((scaling.rule, scaling) for scaling in scalings(systems.measured)).items():
         members = [member for line in lines for member in line.members]
-        where = {"of": [line.where for line in lines for _ in line.members]} if len(lines) > 1 else {}
+        heads = [line.where for line in lines for _ in line.members]
+        where: Labels = {"of": heads} if len(lines) > 1 else {}
         base = (
             "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same kind. "
             "A strategy without a run on one device is compared with the run of the strategy single."
         )
         yield build(
-            systems, f"scaling-{rule}", titles[rule], where | _sizes(members), members,
+            systems, f"scaling-{rule}", titles[rule], where | SIZES, members,
             [*_time(members), *named("speed_up", "scaling_efficiency"), *_MEMORY, *quality_measures(members)],
             [base, *memory_notes(members)],
             first_of={member.label: line.members[0] for line in lines for member in line.members},
@@ -95,7 +96,7 @@ def configurations_table(systems: Systems) -> Table:
         "statistical efficiency.",
         *memory_notes(members),
     ]
-    labels = _names(members) | _sizes(members)
+    labels = NAMES | SIZES
     # Of masked language models the validation loss is the quality.
     measures = list({measure.key: measure for measure in measures}.values())
     return build(systems, "configurations", "Configurations", labels, members, measures, notes, compares=True)
@@ -104,8 +105,7 @@ def configurations_table(systems: Systems) -> Table:
 def phases_table(systems: Systems) -> Table:
     members, measures = systems.measured, [MEASURES["mean_step_ms"], *STEP_PARTS]
     notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
-    labels = _names(members) | _sizes(members)
-    return build(systems, "phases", "Time of a step by phase", labels, members, measures, notes)
+    return build(systems, "phases", "Time of a step by phase", NAMES | SIZES, members, measures, notes)
 
 
 def resources_table(systems: Systems) -> Table:
@@ -119,7 +119,7 @@ def resources_table(systems: Systems) -> Table:
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
         measures.append(cost(max(known)))
         notes.append(f"Cost: the whole run at the price of its device-hour ({by_matrix or f'{max(known):g}'}).")
-    return build(systems, "resources", "Resources", _names(members), members, measures, notes)
+    return build(systems, "resources", "Resources", NAMES, members, measures, notes)
 
 
 def quality_measures(members: Sequence[Configuration], splits: Sequence[str] = ("test",)) -> list[Measure]:
@@ -137,15 +137,6 @@ def _time(members: Sequence[Configuration]) -> list[Measure]:
     return [*full, MEASURES["samples_per_s"], *([MEASURES["mean_step_ms"]] if any(are_probes) else [])]
 
 
-def _names(members: Sequence[Configuration]) -> dict[str, list[Any]]:
-    return {"configuration": [member.label for member in members]}
-
-
-def _sizes(members: Sequence[Configuration]) -> dict[str, list[Any]]:
-    batches = [member.global_batch_size for member in members]
-    return {"num_devices": [member.runs[0].run.world_size for member in members], "global_batch_size": batches}
-
-
 def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
     """Yield for each target when the configurations first reached it; reads the events of all runs except probes.
 
@@ -160,7 +151,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
     found = target_measures([run for member in members for run in member.runs], targets)
     for number, (target, measures) in enumerate(zip(targets, found, strict=True), start=1):
         title, key = f"Time to {target.text} on validation", f"target-{number}"
-        yield build(systems, key, title, _names(members), members, measures, [note], compares=True, shows_all=True)
+        yield build(systems, key, title, NAMES, members, measures, [note], compares=True, shows_all=True)
 
 
 def main_table(systems: Systems, settings: Sequence[Difference] = ()) -> Table:
@@ -222,7 +213,10 @@ def _main_measures(systems: Systems, most: int = MAX_SCORES) -> list[Measure]:
     scores = [
         measure
         for split, metric in headline_scores([run for member in systems.measured for run in member.scored], most)
-        for measure in (score(split, metric), replace(constant_score(split, metric), label="  constant answer"))
+        for measure in (
+            score(split, metric),
+            replace(score(split, metric, of_constant=True), label="  constant answer"),
+        )
     ]
     return [*named(*keys), *([cost(max(prices))] if len(prices) == 1 else []), *scores]
 
@@ -288,61 +282,55 @@ def _slices_of(members: Members, split: str, column: str, key: str, title: str) 
             counts = list(dict.fromkeys(entry["num_rows"] for entry in known.values()))
             num_rows = TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
             measure = replace(score(split, metric), source=f"summary.slices.{split}.{column}: {metric}")
-            lines.append((head, num_rows, *(_slice_cell(measure, metric, runs, known) for _, runs in members)))
+            scores = {run: slice_score(entry, metric) for run, entry in known.items()}
+            read: Callable[..., Any] = lambda run, own=scores: own[run.name][0] if run.name in own else None  # noqa: E731
+            measure = replace(measure, read=read)
+            line: list[str | TableCell] = [head, num_rows]
+            for _, runs in members:  # the score of one run with its interval, or the mean of several with its spread
+                cell = amount_cell(amount(measure, runs), scale_of(measure.unit, ()))
+                if len(runs) == 1 and runs[0].name in known:
+                    own = runs[0].name
+                    cell = replace(cell, text=scores[own][2], interval=scores[own][1])
+                line.append(replace(cell, runs=cell.runs or tuple(run.name for run in runs)))
+            lines.append(line)
     columns: list[Heading] = [(column, "slice"), ("Rows", "num_rows"), *(label for label, _ in members)]
     are_means = {len(runs) > 1 for _, runs in members}
     about = notes(kind, {column: all_entries}, are_single=False in are_means, are_means=True in are_means)
     return make_table(key, title, columns, lines, 1, about, groups=groups)
 
 
-def _slice_cell(measure: Measure, metric: str, runs: Sequence[RunRecord], known: Mapping[str, Entry]) -> TableCell:
-    """Return the score of one run with its interval, or the mean of several runs with its spread."""
-
-    def read(run: RunRecord) -> float | None:
-        return slice_score(known[run.name], metric)[0] if run.name in known else None
-
-    cell = amount_cell(amount(replace(measure, read=read), runs), scale_of(measure.unit, ()))
-    if len(runs) == 1 and runs[0].name in known:
-        _, interval, text = slice_score(known[runs[0].name], metric)
-        cell = replace(cell, text=text, interval=interval)
-    return replace(cell, runs=cell.runs or tuple(run.name for run in runs))
-
-
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
-    runs, machines = systems.runs, zip(machine_names(systems), systems.machines.values(), strict=True)
+    matrices = {run.folder: member.settings.get(MATRIX) for member in systems.measured for run in member.runs}
+    by_matrix, models, runs = [], [], systems.runs
+    for group in systems.machines.values():
+        nodes = [node for run in group for node in run.run.hardware]
+        gpus = [gpu.get("name") for node in nodes for gpu in gpus_of(node)]
+        by_matrix.append([matrices[run.folder] for run in group])
+        models.append(gpus if any(gpus) else [node.get("cpu_model") for node in nodes])
+    # A kind of machine has the name of its matrix, or else of its GPUs or CPU, if that is unique; else a letter.
+    names = [f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at in range(len(models))]
+    for values in (models, by_matrix):
+        known = [[str(value) for value in dict.fromkeys(own) if value] for own in values]
+        own_names = [", ".join(own) if len(own) <= _MAX_NAMES else "" for own in known]
+        names = own_names if all(own_names) and len(set(own_names)) == len(names) else names
+    machines = zip(names, systems.machines.values(), strict=True)
     kinds = [(name, group, hardware_facts([own for run in group for own in run.sessions])) for name, group in machines]
     yield _kinds_table("systems", "Systems", kinds)
-
-    def text(source: str, value: Any) -> str | None:
-        if source == "run.model.size_bytes" and isinstance(value, int):
-            return f"{value / 1e6:,.1f}"
-        if type(value) is float:  # learning rates too: six digits are more than anyone sets
-            return f"{value:.6g}"
-        return f"{value:,}" if type(value) is int else None if value is None else value_text(value)
-
-    model = {label: _each([{key: text(key, run.get(key))} for run in runs], key) for label, key in _MODEL}
+    model = {}
+    for label, key in _MODEL:
+        texts = []
+        for value in (run.get(key) for run in runs):
+            if key == "run.model.size_bytes" and isinstance(value, int):
+                value = f"{value / 1e6:,.1f}"
+            elif type(value) is float:  # learning rates too: six digits are more than anyone sets
+                value = f"{value:.6g}"
+            texts.append({key: f"{value:,}" if type(value) is int else None if value is None else value_text(value)})
+        model[label] = _each(texts, key)
     yield _kinds_table("models", "Model and batch", [("", runs, model)])
     software = grouped((tuple(software_facts(run).items()), run) for run in runs)
     sets = [(f"Set {number}", group, dict(facts)) for number, (facts, group) in enumerate(software.items(), start=1)]
     yield _kinds_table("software", "Software", sets)
-
-
-def machine_names(systems: Systems) -> list[str]:
-    """Return a name for each kind of machine: its matrix, or its GPUs or CPU, if that is unique; else a letter."""
-    matrices = {run.folder: member.settings.get(MATRIX) for member in systems.measured for run in member.runs}
-    by_matrix, models = [], []
-    for runs in systems.machines.values():
-        nodes = [node for run in runs for node in run.run.hardware]
-        gpus = [gpu.get("name") for node in nodes for gpu in gpus_of(node)]
-        by_matrix.append([matrices[run.folder] for run in runs])
-        models.append(gpus if any(gpus) else [node.get("cpu_model") for node in nodes])
-    for kinds in (by_matrix, models):
-        known = [[str(value) for value in dict.fromkeys(values) if value] for values in kinds]
-        names = [", ".join(texts) if len(texts) <= _MAX_NAMES else "" for texts in known]
-        if all(names) and len(set(names)) == len(names):
-            return names
-    return [f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at in range(len(models))]
 
 
 def _kinds_table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]) -> Table:
@@ -365,13 +353,11 @@ def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
     gpus = [gpu for node in nodes for gpu in gpus_of(node)]
     told = [node for node in nodes if "gpus" in node]
     cores = (f"{_each(nodes, f'num_{kind}_cores')} {kind}" for kind in ("physical", "logical", "usable"))
-
-    def counts(numbers: Iterable[int]) -> str:
-        return ", ".join(map(str, sorted(set(numbers)))) or NOT_AVAILABLE
-
+    per_node = {len(gpus_of(node)) for node in told}
+    per_run = {len(run.run.hardware) for run in runs if run.run.hardware}
     return {
         "GPU model": _each(gpus, "name") if gpus or not told else "none",
-        "GPUs per node": counts(len(gpus_of(node)) for node in told),
+        "GPUs per node": ", ".join(map(str, sorted(per_node))) or NOT_AVAILABLE,
         "GPU memory": _each(gpus, "memory_bytes"),
         "Link of GPUs": _each(gpus, "link"),
         "Storage of the run": _each(nodes, "storage"),
@@ -381,7 +367,7 @@ def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
         "CPU": _each(nodes, "cpu_model"),
         "CPU cores": ", ".join(text for text in cores if NOT_AVAILABLE not in text) or NOT_AVAILABLE,
         "RAM": _each(nodes, "ram_bytes"),
-        "Nodes": counts(len(run.run.hardware) for run in runs if run.run.hardware),
+        "Nodes": ", ".join(map(str, sorted(per_run))) or NOT_AVAILABLE,
         "Hosts": _each(nodes, "hostname"),
     }
 

@@ -16,11 +16,11 @@ from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 from paratune.records.predictions import write_predictions
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
 from paratune.reports.comparison import make_comparison
-from paratune.reports.matrix import _subject as subject
-from paratune.reports.matrix import make_sweep, matrix_sections, read_joined
-from paratune.reports.outcomes import SweepReport, candidates_table, chosen_table, unfinished_table
+from paratune.reports.matrix import make_sweep, matrix_document, matrix_sections, read_joined
+from paratune.reports.outcomes import SweepReport, candidates_table, chosen_table
 from paratune.reports.statements import chosen_statement, matrix_statements
 from paratune.reports.systems.model import GONE
+from paratune.reports.tables.table import Table
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import Estimate
 
@@ -85,6 +85,11 @@ def make(
     return read_joined([folder])
 
 
+def unfinished(report: SweepReport) -> list[Table]:
+    sections = (section for section in matrix_sections(report) if section.key == "unfinished")
+    return [table for section in sections for table in section.tables]
+
+
 def test_mean_and_sample_standard_deviation(tmp_path: Path):
     # (0.80 + 0.90 + 0.85) / 3 = 0.85; squares 0.0025 + 0.0025 + 0; / (3 - 1) = 0.0025; its root 0.05.
     # (0.80 + 0.90) / 2 = 0.85; squares 0.0025 + 0.0025; / (2 - 1) = 0.005; its root 0.0707.
@@ -125,9 +130,9 @@ def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
     )
     rows = candidates_table(report, group, 0)
     assert rows.rows[1][:5] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "0.8600", "failed", "0.8600")
-    assert [table.rows for table in unfinished_table(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
+    assert [table.rows for table in unfinished(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
     # Of probes no run has scores: what is counted is what came to nothing.
-    assert [table.title for table in unfinished_table(report)] == ["Unfinished: 1 of 6 runs"]
+    assert [table.title for table in unfinished(report)] == ["Unfinished: 1 of 6 runs"]
 
 
 def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
@@ -355,7 +360,7 @@ def test_runs_that_were_not_needed_leave_a_candidate_whole(tmp_path: Path):
     report = read_joined([tmp_path / "m"])
     assert report.groups[0].chosen.values == {"rate": "low"}
     assert [candidate.num_left_out for candidate in report.groups[0].candidates] == [0, 0]
-    assert "cannot run here" not in subject(report)
+    assert "cannot run here" not in matrix_document(report).lead[0]
 
 
 def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path: Path):
@@ -406,8 +411,8 @@ def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
 def test_skipped_runs_are_shown_with_their_reason(tmp_path: Path):
     make(tmp_path / "m")
     report = _with_cells(tmp_path / "m", high_seed_1={"state": "skipped", "reason": "nproc: 8, and 2 GPUs"})
-    assert [table.rows for table in unfinished_table(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
-    assert "5 of 6 runs finished, 1 cannot run here." in subject(report)
+    assert [table.rows for table in unfinished(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
+    assert "5 of 6 runs finished, 1 cannot run here." in matrix_document(report).lead[0]
 
 
 def test_probes_have_no_scores_in_any_format(tmp_path: Path):
@@ -420,7 +425,7 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
     for path in report.files:
         assert path.suffix == ".pdf" or "0.85" not in path.read_text(), path
     assert "chosen" not in [section.key for section in matrix_sections(report)]
-    assert " All runs are probes: " in subject(report)
+    assert " All runs are probes: " in matrix_document(report).lead[0]
 
 
 @pytest.mark.parametrize("change", [{"kind": "probe"}, {"state": "skipped", "reason": "no GPU here"}])

@@ -12,7 +12,7 @@ from paratune.records.sweep import read_sweep
 from paratune.reports.document import Statement
 from paratune.reports.matrix import make_sweep
 from paratune.reports.statements import trust_statements
-from paratune.reports.systems.model import build_systems
+from paratune.reports.systems.model import Systems, read_cell_runs
 from paratune.reports.systems.tables import machine_tables
 from paratune.reports.tables.table import Table
 
@@ -64,7 +64,7 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
         return Made(run={"hardware": [node], "plan": plan, "model.size_bytes": 437_951_488})
 
     folder = make_matrix(tmp_path / "m", (STRATEGY,), tell)
-    systems, models, software = machine_tables(build_systems(folder, read_sweep(folder)))
+    systems, models, software = machine_tables(Systems(read_sweep(folder), read_cell_runs(folder, read_sweep(folder))))
     assert systems.header == ("", "Big GPU", "CPU")
     facts = {row[0]: row[1:] for row in systems.rows}
     assert facts["GPU model"] == ("Big GPU", "none")

@@ -4,7 +4,7 @@ from make_run import GIB, make_run
 
 from paratune.reports.runs.machine import machine_kinds, software_facts
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.sameness import config_differences, setting_text
+from paratune.reports.runs.sameness import all_differences, setting_text
 from paratune.reports.systems.tables import hardware_facts
 
 
@@ -39,7 +39,7 @@ def test_software_leaves_out_packages_that_are_not_installed(tmp_path):
 def test_setting_text_of_null_and_of_an_absent_setting_differ(tmp_path):
     changes = {"config.strategy": {"kind": "ddp", "bucket_cap_mb": None}}
     first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)
-    found = {one.key: one for one in config_differences(read_runs([first, second]).runs)}
+    found = {one.key: one for one in all_differences(read_runs([first, second]).runs)}
     texts = [setting_text(found["strategy.bucket_cap_mb"], run) for run in "ab"]
     assert texts == ["no such setting", "null"]
 

@@ -10,7 +10,7 @@ from paratune.reports import Report, make
 from paratune.reports.comparison import make_comparison
 from paratune.reports.run import run_document
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.sameness import compare, config_differences, configuration_key, differing_settings
+from paratune.reports.runs.sameness import all_differences, compare, configuration_key, differing_settings
 from paratune.reports.systems.tables import main_table
 
 
@@ -21,7 +21,7 @@ def _runs(*folders):
 def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
     runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2))
     assert compare(runs).verdict == "same"
-    assert [one.key for one in config_differences(runs)] == ["strategy.kind"]
+    assert [one.key for one in all_differences(runs)] == ["strategy.kind"]
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_unrecorded_fields_do_not_count_as_equal(tmp_path):
     assert "init_fingerprint" in sameness.sentence
 
 
-def test_config_differences_have_the_values_of_each_run(tmp_path):
-    one = config_differences(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2)))[0]
+def test_differences_have_the_values_of_each_run(tmp_path):
+    one, *_ = all_differences(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2)))
     assert one.values == {"a": "single", "b": "ddp"}
 
 

@@ -13,13 +13,13 @@ from paratune.reports.matrix import make_sweep, matrix_sections
 from paratune.reports.measures import MEASURES
 from paratune.reports.systems.building import scalings
 from paratune.reports.systems.figures import phase_drawing, scaling_drawings, speed_ups, step_drawings, time_and_memory
-from paratune.reports.systems.model import MAX_BARS, Systems, build_systems
+from paratune.reports.systems.model import MAX_BARS, Systems, read_cell_runs
 
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"
 
 
 def systems_of(folder: Path) -> Systems:
-    return build_systems(folder, read_sweep(folder))
+    return Systems(read_sweep(folder), read_cell_runs(folder, read_sweep(folder)))
 
 
 def size_of(values: Mapping[str, str]) -> int:

@@ -10,14 +10,14 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import page_figure
 from paratune.reports.systems.judging import axis_effects, interval_of, judged, verdict_section, verdict_table
-from paratune.reports.systems.model import Systems, build_systems
+from paratune.reports.systems.model import Systems, read_cell_runs
 from paratune.verdicts import MeasureComparison
 
 FOUND = MeasureComparison("accuracy", False, 0.8, 0.81, (3, 3), change=0.01, low=-0.002, high=0.022, margin=0.005)
 
 
 def systems_of(folder: Path) -> Systems:
-    return build_systems(folder, read_sweep(folder))
+    return Systems(read_sweep(folder), read_cell_runs(folder, read_sweep(folder)))
 
 
 def test_speed_is_judged_against_the_baseline(tmp_path: Path):

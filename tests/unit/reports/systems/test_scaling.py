@@ -9,7 +9,7 @@ from make_matrix import Made, make_matrix
 
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.systems.building import Scaling, scalings
-from paratune.reports.systems.model import Configuration, build_systems, speed_up
+from paratune.reports.systems.model import Configuration, Systems, read_cell_runs, speed_up
 
 SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
 NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
@@ -36,7 +36,7 @@ def members_of(folder: Path, *axes: Axis) -> tuple[Configuration, ...]:
         return replace(cell, num_nodes=number(cell.values, "nodes"))
 
     make_matrix(folder, axes, made, changes=with_nodes)
-    return build_systems(folder, read_sweep(folder)).measured
+    return Systems(read_sweep(folder), read_cell_runs(folder, read_sweep(folder))).measured
 
 
 def sizes_of(line: Scaling) -> list[int]:
@@ -76,7 +76,9 @@ def test_an_option_that_is_off_is_one_that_another_strategy_does_not_have(tmp_pa
         "zero2": Made(kind="zero2", world_size=2, batch=64, run={"config.strategy.cpu_offload": False}),
     }
     make_matrix(tmp_path / "m", (way,), lambda values: made[values["way"]])
-    lines = scalings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured)
+    lines = scalings(
+        Systems(read_sweep(tmp_path / "m"), read_cell_runs(tmp_path / "m", read_sweep(tmp_path / "m"))).measured
+    )
     assert [[member.label for member in line.members] for line in lines] == [["one", "ddp"], ["one", "zero2"]]
 
 
@@ -90,6 +92,8 @@ def test_speed_ups_of_a_pair_are_not_adjusted_for_a_drift(tmp_path: Path):
         return Made(100 / size / 1.2**at, size, 64, kind="ddp", run=run, summary=ended)
 
     make_matrix(tmp_path / "m", (SIZES, SEED), drifting)
-    lines = scalings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured)
+    lines = scalings(
+        Systems(read_sweep(tmp_path / "m"), read_cell_runs(tmp_path / "m", read_sweep(tmp_path / "m"))).measured
+    )
     first, *others = next(line.members for line in lines if line.rule == "strong")
     assert [speed_up(first, other).center for other in others] == pytest.approx([2 * 1.2, 4 * 1.2**2])

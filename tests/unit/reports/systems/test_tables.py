@@ -12,7 +12,7 @@ from make_run import GIB
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.matrix import make_sweep, matrix_sections
 from paratune.reports.systems.judging import judged
-from paratune.reports.systems.model import Systems, build_systems, noise_amount
+from paratune.reports.systems.model import Systems, noise_amount, read_cell_runs
 from paratune.reports.systems.tables import configurations_table, machine_tables, resources_table, scaling_tables
 from paratune.reports.tables.table import Table, TableCell
 
@@ -23,7 +23,7 @@ SOCKETS = Axis("env.NCCL_SOCKET_NTHREADS", "NCCL_SOCKET_NTHREADS", {"one": "1", 
 
 
 def systems_of(folder: Path) -> Systems:
-    return build_systems(folder, read_sweep(folder))
+    return Systems(read_sweep(folder), read_cell_runs(folder, read_sweep(folder)))
 
 
 def column(table: Table, name: str) -> list[TableCell]:
