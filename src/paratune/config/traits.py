@@ -56,6 +56,8 @@ class Traits:
     """How often sharded weights are gathered for a micro-batch: for forward and again for backward."""
     reduces_each_micro_step: bool = False
     """Whether gradients are reduced over ranks with each micro-batch, and not only with the last one of a step."""
+    holds_16_bits: bool = False
+    """Whether frozen weights of linear layers stay in the 16 bits of their file, where autocast computes in these."""
     needs_accelerator: bool = False
     """Whether it moves states between a device and the host, and so needs a GPU."""
     package: str | None = None
@@ -110,6 +112,7 @@ _ZERO2 = Traits(
     shards=("gradients", "optimizer"),
     excludes=_NOT_ELEMENTWISE,
     reduces_in_fp32=True,
+    holds_16_bits=True,
     offload_option="cpu_offload",
 )
 _ZERO3 = replace(
@@ -130,12 +133,14 @@ _ALL_TRAITS = (
         phases=_phases(_FORWARD, "backward pass", "gradient norm, clipping, update"),
         own_phases=("get_batch", "forward", "backward", "optimizer"),
         max_world_size=1,
+        holds_16_bits=True,
         backward_is_local=True,
     ),
     Traits(
         kind="ddp",
         phases=_phases(_FORWARD, _REDUCED, "gradient norm, clipping, update of the whole model on each rank"),
         own_phases=("get_batch", "forward", "optimizer"),
+        holds_16_bits=True,
         backward_is_local=True,
     ),
     Traits(
@@ -151,6 +156,7 @@ _ALL_TRAITS = (
             "have the states of AdamW; use single or ddp or, with an elementwise optimizer, zero2",
         },
         has_uneven_shards=True,
+        holds_16_bits=True,
         backward_is_local=True,
     ),
     _ZERO2,

@@ -38,6 +38,7 @@ from paratune.models.locate import (
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
+from paratune.models.stored import draw_in_float32, float32_shapes, stored_dtype
 from paratune.models.task_model import TaskModel, find_blocks, in_body, is_pooler, output_layers
 from paratune.precision import Precision
 from paratune.records.own import read_task_file
@@ -72,6 +73,7 @@ def load_model(
     seed: int,
     *,
     head_must_exist: bool = False,
+    keeps_stored: bool = False,
     objective: Objective | None = None,
 ) -> TaskModel:
     """Return the model with a head for a task, on the CPU, in the parameter dtype of the precision policy.
@@ -79,6 +81,7 @@ def load_model(
     Args:
         seed: Seed of new weights, so that all processes and strategies start with the same weights.
         head_must_exist: Raise where a weight of the head is missing, for use without training.
+        keeps_stored: Leave 16-bit weights of the folder as they are; `strategies.whole.cast_weights` changes them.
         objective: As for `TaskModel`.
 
     Raises:
@@ -99,7 +102,9 @@ def load_model(
     if head.auto_class == "AutoModelForSequenceClassification":
         require_pooling(config, model.name)
     torch.manual_seed(seed)
-    hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
+    # Added rows and DoRA compute with the weights.
+    keeps_stored &= not model.resize_vocabulary and not (model.adapter is not None and model.adapter.dora)
+    hf, new = _build(model, config, head.auto_class, head_must_exist, seed, keeps_stored)
     grown: tuple[str, ...] = ()
     size = getattr(config, "vocab_size", None)
     if model.resize_vocabulary and size is not None and num_token_ids(tokenizer) > size:
@@ -117,15 +122,17 @@ def load_model(
                 module.extend(layers)
         hf.config.num_hidden_layers = len(model.keep_layers)
     if model.adapter is not None:
-        add_adapter(hf, model.adapter, new_weights=new, seed=seed)
-    hf = hf.to(precision.param_dtype)
+        with float32_shapes(hf):
+            add_adapter(hf, model.adapter, new_weights=new, seed=seed)
+    if not keeps_stored:
+        hf = hf.to(precision.param_dtype)
     loaded = TaskModel(hf, task_kind, new_weights=new, objective=objective)
     loaded.head_order, loaded.own_class, loaded.grown = order, model.class_, grown
     return loaded
 
 
 def _build(
-    model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool, seed: int
+    model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool, seed: int, keeps_stored: bool
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of its new weights, which the folder does not have."""
     with collector_off_for_imports():
@@ -147,6 +154,7 @@ def _build(
     base = base_model(model)
     source = model.name if model.from_scratch else locate(base.name)
     options = hub_options(source)
+    stored = stored_dtype(source) if keeps_stored and own_class is None and folder is None else None
     if not model.from_scratch:
         require_weight_files(source)
     try:
@@ -165,7 +173,7 @@ def _build(
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # for a head with other labels; `_check_loaded` refuses all other new weights
             output_loading_info=True,
-            dtype=torch.float32,
+            dtype=stored or torch.float32,
             adapter_kwargs=dict(options),  # with PEFT installed, transformers also looks for an adapter on the hub
             **options,
             **options_of_class,
@@ -175,6 +183,8 @@ def _build(
     except Exception as error:
         raise load_error("model", source, error) from error
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
+    if stored is not None:
+        draw_in_float32(hf, new, seed)
     if own_class is not None:
         set_initial_values(hf, new, seed)
     if folder is not None:

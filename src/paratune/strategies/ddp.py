@@ -61,7 +61,7 @@ class DDPStrategy:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        self._model = whole.place(model, self._device)
+        self._model = whole.place(model, self._device, self._precision, self.traits)
         self._ddp = DistributedDataParallel(
             self._model,
             bucket_cap_mb=self._bucket_cap_mb,

@@ -74,7 +74,9 @@ class DeepSpeedStrategy:
         # DeepSpeed makes its fp32 weights from the 16-bit ones; below they get the loaded fp32 values again.
         named = model.named_parameters() if self._options.keeps_16_bits else ()
         loaded = {f"model/{name}": p.detach() for name, p in named}
-        self._model = whole.place(model, self._device)
+        self._model = model
+        if self._options.stage < 3:
+            whole.place(model, self._device, self._precision, self.traits)
         self._runner = _UnderAutocast(model, self._precision, self._device)
         optimizer = make_optimizer(model.named_parameters())
         if self._options.cpu_adam:
@@ -83,7 +85,8 @@ class DeepSpeedStrategy:
             self._deepspeed,
             self._runner,
             optimizer,
-            setup.engine_config(self._options, model, blocks),
+            setup.engine_config(self._options, blocks, self._precision.param_dtype),
+            blocks=blocks,
             dtype=self._precision.param_dtype,
         )
         if self._options.keeps_16_bits:

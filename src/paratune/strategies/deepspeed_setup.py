@@ -21,6 +21,8 @@ from paratune.strategies import deepspeed_double as double
 
 log = logging.getLogger(__name__)
 
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The dtypes of DeepSpeed's own 16-bit modes, by their sections in its configuration."""
 _OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated"
 
 
@@ -70,13 +72,13 @@ def import_deepspeed(device: torch.device) -> ModuleType:
     return deepspeed
 
 
-def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module]) -> dict[str, Any]:
+def engine_config(options: Options, blocks: Sequence[nn.Module], dtype: torch.dtype) -> dict[str, Any]:
     """Return DeepSpeed's configuration; all communication has the dtype of the parameters, except in a 16-bit mode."""
     zero: dict[str, Any] = {"stage": options.stage}
-    if next(model.parameters()).dtype == torch.float64:
+    if dtype == torch.float64:
         # DeepSpeed has no reduce-scatter for float64; each rank then gets the sums of all gradients and drops most.
         zero["reduce_scatter"] = False
-    zero |= _limits(options, model, blocks)
+    zero |= _limits(options, blocks, dtype)
     if options.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if options.offload_parameters:
@@ -93,11 +95,11 @@ def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module
     }
 
 
-def _limits(options: Options, model: nn.Module, blocks: Sequence[nn.Module]) -> dict[str, int]:
+def _limits(options: Options, blocks: Sequence[nn.Module], dtype: torch.dtype) -> dict[str, int]:
     """Return the sizes of buckets and caches under DeepSpeed's names; empty at stage 0, which has none."""
     limits = deepspeed_limits(
         asdict(options),
-        element_size=2 if options.keeps_16_bits else next(model.parameters()).element_size(),
+        element_size=2 if options.keeps_16_bits else dtype.itemsize,
         largest_block=max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0),
     )
     used = {name: value for name, value in asdict(limits).items() if options.stage in STAGES[name]}
@@ -110,15 +112,37 @@ def start_engine(
     optimizer: Optimizer,
     config: dict[str, Any],
     *,
+    blocks: Sequence[nn.Module],
     dtype: torch.dtype,
 ) -> Any:
-    """Return DeepSpeed's engine on the open process group, without compiling anything."""
+    """Return DeepSpeed's engine on the open process group, without compiling anything.
+
+    At stage 3 the model is still on the host.
+    """
     _forget_process_group()
     with captured_output(), _without_shared_memory(deepspeed), double.precision(dtype):
+        if config["zero_optimization"]["stage"] == 3:
+            _shard(deepspeed, model.train(), config, blocks, dtype)
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=copy.deepcopy(config))
     if dtype == torch.float64:
         double.widen(engine)
     return engine
+
+
+def _shard(
+    deepspeed: ModuleType, model: nn.Module, config: dict[str, Any], blocks: Sequence[nn.Module], dtype: torch.dtype
+) -> None:
+    """Shard the weights of a model on the host, one by one: the engine would first move all of them to the device."""
+    stored = next((half for name, half in HALF.items() if name in config), dtype)
+    for unit in (*blocks, model):
+        for parameter in unit.parameters():
+            if not hasattr(parameter, "ds_id"):
+                # A copy: Init writes rank 0's weights into it, and pages of a file would stay in memory after that.
+                parameter.data = parameter.data.to(stored, copy=True)
+        # Init reads the whole configuration each time, and leaves weights alone that are sharded already.
+        init = deepspeed.zero.Init(module=unit, config_dict_or_path=copy.deepcopy(config))
+    for buffer in model.buffers():
+        buffer.data = buffer.data.to(init.local_device, dtype if buffer.is_floating_point() else buffer.dtype)
 
 
 def _forget_process_group() -> None:

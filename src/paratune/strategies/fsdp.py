@@ -85,8 +85,7 @@ class FSDPStrategy:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        # With offload the model stays on the host; fully_shard moves one unit at a time to the device and back.
-        self._model = model.train() if self._cpu_offload else whole.place(model, self._device)
+        self._model = model.train()
         # FSDP2 replicates weights over the first of two dimensions, and shards them over the last.
         dimensions = ("replicate", "shard") if self._kind.has_groups else None
         options: dict[str, Any] = {
@@ -101,10 +100,11 @@ class FSDPStrategy:
         }
         if self._cpu_offload:
             options["offload_policy"] = CPUOffloadPolicy()
-        # Blocks first: the unit of the model gets the parameters that are in no block, embeddings and head.
-        for block in blocks:
-            fully_shard(block, **options)
-        fully_shard(self._model, **options)
+        # Blocks first: the unit of the model gets the parameters that are in no block, embeddings and head. The model
+        # is on the host: each unit is moved to the device whole, and only its shard stays there.
+        for unit in (*blocks, self._model):
+            whole.cast_weights(unit, self._precision, self.traits)
+            fully_shard(unit, **options)
         # After fully_shard, which replaces the parameters by DTensors.
         self._optimizer = make_optimizer(model.named_parameters())
 

@@ -35,7 +35,7 @@ class SingleStrategy:
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        self._model = whole.place(model, self._device)
+        self._model = whole.place(model, self._device, self._precision, self.traits)
         self._parameters = list(model.parameters())  # walking through all modules in each step costs more than clipping
         self._optimizer = make_optimizer(model.named_parameters())
 

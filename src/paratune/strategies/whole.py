@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import AdamW, Optimizer
 
 from paratune.batch import Batch, BatchModel
+from paratune.config.traits import Traits
 from paratune.precision import Precision
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
@@ -21,13 +22,44 @@ OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """The states of AdamW for each parameter; ranks without these states need their names too."""
 
 
-def place(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move the model to `device`, set all its modules to training mode, and return it.
+def place(model: nn.Module, device: torch.device, precision: Precision, traits: Traits) -> nn.Module:
+    """Move the model to `device` in the dtype of the policy, set all its modules to training mode, and return it.
 
     transformers loads models in eval mode, and a wrapper around such a model starts in training mode. `set_training`
     looks only at the wrapper, so that dropout would be off until the first evaluation.
     """
+    cast_weights(model, precision, traits, device)
     return model.to(device).train()
+
+
+def cast_weights(module: nn.Module, precision: Precision, traits: Traits, device: torch.device | None = None) -> None:
+    """Change weights in place, one by one, from the dtype of their file to that of training; also move to a device."""
+    for tensor, dtype in training_dtypes(module, precision, traits):
+        if dtype != tensor.dtype or (device is not None and device != tensor.device):
+            tensor.data = tensor.data.to(device or tensor.device, dtype)
+
+
+def training_dtypes(module: nn.Module, precision: Precision, traits: Traits) -> list[tuple[Tensor, torch.dtype]]:
+    """Return the parameters and buffers of a module, each with its dtype during training.
+
+    It is the policy's, but frozen weights of linear layers stay in the dtype of autocast if their file has them so:
+    autocast computes with a copy in this dtype in any case, and the results have the same bits.
+    """
+    linear: set[Tensor] = set()
+    others: set[Tensor] = set()
+    for child in module.modules():
+        # Conv1D is the linear layer of GPT-2. An embedding may share its weight, and reads it without autocast.
+        is_linear = isinstance(child, nn.Linear) or type(child).__name__ == "Conv1D"
+        (linear if is_linear else others).update(child.parameters(recurse=False))
+    held = {
+        weight
+        for weight in (linear - others if traits.holds_16_bits else ())
+        if weight.dtype == precision.autocast_dtype and not weight.requires_grad
+    }
+    return [
+        (tensor, precision.param_dtype if tensor.is_floating_point() and tensor not in held else tensor.dtype)
+        for tensor in (*module.parameters(), *module.buffers())
+    ]
 
 
 def set_training(model: nn.Module, training: bool) -> None:

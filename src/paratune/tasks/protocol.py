@@ -125,13 +125,13 @@ class TaskRecipe(Protocol):
         return self.make_split("data", source, samples, options, require_labels=require_labels)
 
     def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: "Precision", seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, tokenizer: Any, precision: "Precision", seed: int, **options: bool
     ) -> "TaskModel":
         """Return the model with the head of this task; see `paratune.models.load.load_model`."""
         from paratune.models.load import load_model
 
         return load_model(
-            model, self.task.kind, self.make_head(), tokenizer, precision, seed, head_must_exist=head_must_exist,
+            model, self.task.kind, self.make_head(), tokenizer, precision, seed, **options,
             objective=self.make_objective(),
         )  # fmt: skip
 

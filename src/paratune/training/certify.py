@@ -115,7 +115,8 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
         }
         if job.reference is None:
             log_new_weights(model, config.model.name)
-            refuse_randomness(model.to(prepared.device), batches.step(0)[0].to(prepared.device))
+            model.to(prepared.device, prepared.precision.param_dtype)  # 16-bit weights of a file, too
+            refuse_randomness(model, batches.step(0)[0].to(prepared.device))
             outcome["about"] = _about(prepared, model, batches.global_batch_size)
         optimizer = optimizer_factory(prepared, model, job.num_steps)
         strategy.prepare(model, find_blocks(model), optimizer)

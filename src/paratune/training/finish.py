@@ -115,6 +115,8 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dic
     weights = {key.removeprefix("model/"): value for key, value in run.strategy.state().tensors("model/")}
     if not run.is_writer:
         return
+    for name, weight in weights.items():  # frozen ones may be in 16 bits
+        weights[name] = weight.to(prepared.precision.param_dtype) if weight.is_floating_point() else weight
     try:
         for split, (evaluation, _) in results.items():
             with working(f"write the predictions of {split}"):

@@ -8,7 +8,7 @@ import inspect
 import logging
 import time
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,7 @@ from paratune.models.linear import use_onednn
 from paratune.models.load import require_weights
 from paratune.models.locate import base_model_name
 from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
+from paratune.models.stored import few_blocks
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
@@ -273,7 +274,11 @@ def initial_model(prepared: Prepared) -> TaskModel:
     """
     config = prepared.config
     with working(f"load the model {config.model.name}"):
-        model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
+        # An outside strategy may not know `whole.cast_weights`.
+        keeps_stored = not isinstance(config.strategy, OutsideStrategy)
+        model = prepared.recipe.load_model(
+            config.model, prepared.tokenizer, prepared.precision, config.run.seed, keeps_stored=keeps_stored
+        )
     prepared.recipe.initialise(model, prepared.splits["train"])
     if config.distil is not None:
         model.objective = distilled(model.objective, config.distil, config.task.kind)
@@ -282,12 +287,16 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if not prepared.traits.equal_shapes:  # a pipeline counts the FLOPs of PyTorch's own layers
         if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
-        enable_packed_batches(
-            model,
-            packs=config.batch.layout in ("auto", "packed"),
-            device=prepared.device,
-            dtype=prepared.precision.compute_dtype,
-        )
+        is_16_bit = next(model.parameters()).dtype != prepared.precision.param_dtype
+        # Neither a copy in float32 nor a model that is not sharded yet may need more memory than the training.
+        few = prepared.device.type == "cuda" and "gradients" in prepared.traits.shards
+        with few_blocks(model.hf, prepared.precision.param_dtype) if few or is_16_bit else nullcontext():
+            enable_packed_batches(
+                model,
+                packs=config.batch.layout in ("auto", "packed"),
+                device=prepared.device,
+                dtype=prepared.precision.compute_dtype,
+            )
     freeze_weights(model, config.train)
     if config.train.compile:
         compile_blocks(model)

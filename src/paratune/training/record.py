@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paratune import hardware, records
 from paratune.base.secrets import hide_in_words
@@ -34,18 +34,22 @@ from paratune.training.prepare import Prepared
 from paratune.training.rendezvous import gather_texts
 
 
-def model_facts(model: nn.Module, name: str) -> dict[str, Any]:
+def model_facts(
+    model: nn.Module, name: str, dtypes: Sequence[tuple[Tensor, torch.dtype]] | None = None
+) -> dict[str, Any]:
     """Return architecture, size and the fingerprint of the initial weights of a `TaskModel` or a model of transformers.
 
-    size_bytes counts all parameters and buffers in their dtype during training; a tied parameter counts once.
+    size_bytes counts all parameters and buffers in their dtype during training, which is `dtypes` where they are loaded
+    in another one; a tied parameter counts once.
     """
     num_parameters, num_trainable = count_parameters(model)
+    dtypes = dtypes or [(tensor, tensor.dtype) for tensor in (*model.parameters(), *model.buffers())]
     return {
         "name": name,
         "architecture": type(getattr(model, "hf", model)).__name__,
         "num_parameters": num_parameters,
         "num_trainable": num_trainable,
-        "size_bytes": sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())),
+        "size_bytes": sum(tensor.numel() * dtype.itemsize for tensor, dtype in dtypes),
         "init_fingerprint": weights_fingerprint(model),
     }
 

@@ -46,6 +46,7 @@ from paratune.processes.progress import RankProgress, working
 from paratune.processes.watchdog import watching
 from paratune.records.run_folder import Mode, check_same_run, take_folder
 from paratune.strategies.protocol import on_rank_0
+from paratune.strategies.whole import training_dtypes
 from paratune.trackers.adapters import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
@@ -213,7 +214,8 @@ def _load_model(session: Session) -> tuple[TaskModel, BatchLayout, dict[str, Any
         log.info("batches are %s: %s", batch_layout.kind, batch_layout.reason)
     # On every rank: strategies that shard take each shard from their own copy, and would not notice a difference.
     with working("hash the weights"):
-        facts = model_facts(model, name)
+        prepared = session.prepared
+        facts = model_facts(model, name, training_dtypes(model, prepared.precision, prepared.traits))
     check_same(
         {
             f"initial weights of {name} (SHA-256)": facts["init_fingerprint"],

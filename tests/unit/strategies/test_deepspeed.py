@@ -89,18 +89,17 @@ def test_without_deepspeed_the_error_names_the_extra(monkeypatch: pytest.MonkeyP
 
 
 def test_bucket_sizes_are_counted_in_elements():
-    model = torch.nn.Linear(3, 2)
-    zero = setup.engine_config(options(bucket_cap_mb=2.0), model, [])["zero_optimization"]
+    zero = setup.engine_config(options(bucket_cap_mb=2.0), [], torch.float32)["zero_optimization"]
     # 2 MiB of 4-byte numbers.
     assert zero == {"stage": 2, "reduce_bucket_size": 524288, "allgather_bucket_size": 524288}
-    zero = setup.engine_config(options(bucket_cap_mb=2.0), model.double(), [])["zero_optimization"]
+    zero = setup.engine_config(options(bucket_cap_mb=2.0), [], torch.float64)["zero_optimization"]
     assert zero["reduce_bucket_size"] == 262144
-    assert setup.engine_config(options(stage=0), model.float(), [])["zero_optimization"] == {"stage": 0}
+    assert setup.engine_config(options(stage=0), [], torch.float32)["zero_optimization"] == {"stage": 0}
 
 
 def test_stage_3_keeps_two_blocks_gathered():
     blocks = [torch.nn.Linear(10, 10), torch.nn.Linear(10, 20)]
-    config = setup.engine_config(options(stage=3, param_persistence_threshold=7), torch.nn.Sequential(*blocks), blocks)
+    config = setup.engine_config(options(stage=3, param_persistence_threshold=7), blocks, torch.float32)
     zero = config["zero_optimization"]
     # The larger block has 10 * 20 + 20 weights.
     assert (zero["stage3_max_live_parameters"], zero["stage3_max_reuse_distance"]) == (440, 440)
@@ -125,20 +124,24 @@ OWN = {
 
 @pytest.mark.parametrize("stage", OWN)
 def test_the_16_bit_mode_has_other_limits(stage: int):
-    config = setup.engine_config(options(stage=stage, param_dtype="fp16"), BLOCK, [BLOCK])
+    config = setup.engine_config(options(stage=stage, param_dtype="fp16"), [BLOCK], torch.float32)
     assert config["zero_optimization"] == OWN[stage]
     assert config["fp16"] == {"enabled": True}, "its defaults: a dynamic scale from 2**16, hysteresis 2, window 1000"
     assert "bf16" not in config
-    assert "fp16" not in setup.engine_config(options(stage=stage), BLOCK, [BLOCK])
+    assert "fp16" not in setup.engine_config(options(stage=stage), [BLOCK], torch.float32)
 
 
 def test_limits_can_be_set_by_options():
     given = {"reduce_bucket_size": 7, "prefetch_bucket_size": 5, "max_live_parameters": 3, "max_reuse_distance": 2}
     for name in ("fp32", "bf16"):
-        zero = setup.engine_config(options(stage=3, param_dtype=name, **given), BLOCK, [BLOCK])["zero_optimization"]
+        zero = setup.engine_config(options(stage=3, param_dtype=name, **given), [BLOCK], torch.float32)[
+            "zero_optimization"
+        ]
         assert zero["reduce_bucket_size"] == 7
         assert [zero[f"stage3_{key}"] for key in list(given)[1:]] == [5, 3, 2]
-    zero = setup.engine_config(options(param_dtype="bf16", bucket_cap_mb=2.0), BLOCK, [BLOCK])["zero_optimization"]
+    zero = setup.engine_config(options(param_dtype="bf16", bucket_cap_mb=2.0), [BLOCK], torch.float32)[
+        "zero_optimization"
+    ]
     # 2 MiB of 2-byte numbers.
     assert zero == {"stage": 2, "reduce_bucket_size": 1048576, "allgather_bucket_size": 1048576}
 
@@ -206,7 +209,7 @@ def test_an_overflow_at_the_smallest_scale_ends_the_run(monkeypatch: pytest.Monk
 
 def test_offload_uses_the_host():
     offload = options(stage=3, offload_optimizer=True, offload_parameters=True)
-    config = setup.engine_config(offload, torch.nn.Linear(1, 1), [])
+    config = setup.engine_config(offload, [], torch.float32)
     for name in ("offload_optimizer", "offload_param"):
         assert config["zero_optimization"][name]["device"] == "cpu"
     # Else it asks for an optimizer that has to be compiled.

@@ -120,7 +120,7 @@ class PipelineStrategy:
                     parameter.data = parameter.data.new_empty(0)
         self._own = {name: parameter for name, parameter in parameters.items() if name in own}
         self._shapes = shapes
-        whole.place(model, self._device)
+        whole.place(model, self._device, self._precision, self.traits)
         self._shared = self._share(users, parameters)
         self._find_sent_dtypes()
         self._optimizer = make_optimizer(self._own.items())

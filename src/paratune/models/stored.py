@@ -1,0 +1,90 @@
+"""Weights in the dtype of their file: loaded as views of the file, and changed to float32 where a strategy takes them.
+
+Most large models are stored in 16 bits. Converted when it is loaded, a model of 7 billion weights would take 28 GB of
+the host in each process, before any of it is sharded. As views of the file its weights take no memory of a process, and
+processes on one machine share the pages that they read.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from paratune.models.task_model import find_blocks
+
+_DTYPES: Final = {"BF16": torch.bfloat16, "F16": torch.float16}
+_MOST_BLOCKS: Final = 4
+
+
+def stored_dtype(source: str) -> torch.dtype | None:
+    """Return bfloat16 or float16 where all weights of a local folder have it; None for other dtypes, and for names.
+
+    Source: the format of safetensors, 8 bytes with the length of a header in JSON, then the header.
+    """
+    found = set()
+    for path in sorted(Path(source).glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        found |= {about["dtype"] for name, about in header.items() if name != "__metadata__"}
+    return _DTYPES.get(found.pop()) if len(found) == 1 else None
+
+
+def draw_in_float32(hf: Any, names: Sequence[str], seed: int) -> None:
+    """Draw the new weights of a model again in float32: the same bits as in a model that is loaded in float32."""
+    weights = dict(hf.named_parameters(remove_duplicate=False))
+    for name in names:
+        weights[name].data = weights[name].data.float()
+        # transformers initialises what lacks this mark, and skips modules that have it.
+        weights[name]._is_hf_initialized = False  # type: ignore[attr-defined]
+        parts = name.split(".")
+        for number in range(len(parts)):
+            hf.get_submodule(".".join(parts[:number]))._is_hf_initialized = False
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        hf.initialize_weights()
+
+
+@contextmanager
+def float32_shapes(hf: nn.Module) -> Iterator[None]:
+    """In the block, 16-bit weights are float32 without memory: layers that are made for them get float32 weights."""
+    held = [(p, p.data) for p in hf.parameters() if p.dtype in _DTYPES.values()]
+    try:
+        for parameter, data in held:
+            parameter.data = torch.zeros(()).expand(data.shape)
+        yield
+    finally:
+        for parameter, data in held:
+            parameter.data = data
+
+
+@contextmanager
+def few_blocks(hf: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """In the block, the model has its first three blocks and its last one, in `dtype`: enough to test a kernel.
+
+    Three, because windows of attention repeat in threes (ModernBERT); the last, because it may be shortened.
+    """
+    blocks = find_blocks(hf)
+    lists = [m for m in hf.modules() if isinstance(m, nn.ModuleList) and list(m) == blocks]
+    tensors: list[tuple[Tensor, Tensor]] = []
+    try:
+        if len(blocks) > _MOST_BLOCKS:
+            _replace(lists, [*blocks[: _MOST_BLOCKS - 1], blocks[-1]])
+        tensors += [(t, t.data) for t in chain(hf.parameters(), hf.buffers()) if t.is_floating_point()]
+        for tensor, data in tensors:
+            tensor.data = data.to(dtype)
+        yield
+    finally:
+        for tensor, data in tensors:
+            tensor.data = data
+        _replace(lists, blocks)
+
+
+def _replace(lists: Sequence[nn.ModuleList], blocks: Sequence[nn.Module]) -> None:
+    for layers in lists:
+        del layers[:]
+        layers.extend(blocks)

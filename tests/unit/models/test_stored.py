@@ -1,0 +1,143 @@
+"""Models that are stored in 16 bits: the same bits as when they are loaded in float32, in less memory."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from architectures import CONFIGS
+from tiny import tiny_config, tiny_model, tiny_tokenizer
+from tiny_data import tiny_collator
+from transformers import AutoModel, BertForSequenceClassification
+
+from paratune.config.sections import LoraOptions, ModelOptions, Train
+from paratune.config.traits import TRAITS
+from paratune.engine.optim import OptimizerFactory
+from paratune.models.load import Head, load_model
+from paratune.models.stored import few_blocks, stored_dtype
+from paratune.models.task_model import TaskModel, find_blocks, weights_fingerprint
+from paratune.precision import POLICIES
+from paratune.strategies.single import SingleStrategy
+from paratune.strategies.whole import training_dtypes
+
+HEAD = Head("AutoModelForSequenceClassification", num_outputs=3)
+LORA = LoraOptions(kind="lora", rank=4, alpha=8.0)
+CPU = torch.device("cpu")
+
+
+def stored(folder: Path, dtype: torch.dtype) -> Path:
+    torch.manual_seed(3)
+    tiny_model(num_labels=5, dropout=0.0).to(dtype).save_pretrained(folder)
+    tiny_tokenizer(folder)
+    return folder
+
+
+def load(folder: Path, precision: str = "fp32", adapter: LoraOptions | None = None, **options: bool) -> TaskModel:
+    model = ModelOptions(name=str(folder), adapter=adapter)
+    return load_model(model, "classification", HEAD, tiny_tokenizer(), POLICIES[precision], seed=7, **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(torch.float32, None), (torch.bfloat16, torch.bfloat16), (torch.float16, torch.float16)]
+)
+def test_the_dtype_is_that_of_all_weights(tmp_path: Path, dtype: torch.dtype, expected: torch.dtype | None):
+    assert stored_dtype(str(stored(tmp_path, dtype))) == expected
+    assert stored_dtype("some/name-on-the-hub") is None
+
+
+def test_weights_of_two_dtypes_are_loaded_in_float32(tmp_path: Path):
+    model = tiny_model().to(torch.bfloat16)
+    model.bert.embeddings.float()
+    model.save_pretrained(tmp_path)
+    assert stored_dtype(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_new_weights_have_the_bits_of_a_model_that_is_loaded_in_float32(tmp_path: Path, name: str):
+    config = CONFIGS[name]()
+    torch.manual_seed(2)
+    AutoModel.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path)
+    tiny_tokenizer(tmp_path)
+    plain, kept = load(tmp_path), load(tmp_path, keeps_stored=True)
+    expected, weights = dict(plain.named_parameters()), dict(kept.named_parameters())
+    assert len(kept.new_weights) >= 1
+    assert {weight.dtype for key, weight in weights.items() if key[3:] in kept.new_weights} == {torch.float32}
+    assert {weight.dtype for key, weight in weights.items() if key[3:] not in kept.new_weights} == {torch.bfloat16}
+    assert expected.keys() == weights.keys()
+    assert [key for key in weights if not torch.equal(weights[key].float(), expected[key])] == []
+    assert weights_fingerprint(plain) == weights_fingerprint(kept)
+
+
+def test_an_adapter_has_the_bits_of_one_in_a_model_that_is_loaded_in_float32(tmp_path: Path):
+    pytest.importorskip("peft")
+    plain = load(stored(tmp_path, torch.bfloat16), adapter=LORA)
+    kept = load(tmp_path, adapter=LORA, keeps_stored=True)
+    weights = dict(kept.named_parameters())
+    assert [key for key, weight in plain.named_parameters() if not torch.equal(weights[key].float(), weight)] == []
+    assert {key for key, weight in weights.items() if weight.dtype == torch.float32} == {
+        key for key, weight in plain.named_parameters() if weight.requires_grad
+    }
+
+
+def losses(model: TaskModel, *, holds: bool) -> list[float]:
+    strategy = SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
+    strategy.traits = replace(TRAITS["single"], holds_16_bits=holds)
+    factory = OptimizerFactory(Train(learning_rate=0.01, schedule="constant"), 3)
+    strategy.prepare(model, find_blocks(model), factory)
+    collator, found = tiny_collator(12, num_classes=3), []
+    for step in range(3):
+        batch = collator(np.arange(4 * step, 4 * step + 4), 4)
+        found.append(float(strategy.forward_backward([batch], lambda phase: nullcontext())))
+        factory.set_learning_rate(step)
+        strategy.optimizer_step(1.0)
+    return found
+
+
+@pytest.mark.parametrize("adapter", [LORA, None], ids=["lora", "frozen encoder"])
+def test_frozen_layers_in_16_bits_change_no_bit(tmp_path: Path, adapter: LoraOptions | None):
+    if adapter is not None:
+        pytest.importorskip("peft")
+    found = []
+    for holds in (True, False):
+        model = load(stored(tmp_path, torch.bfloat16), "bf16", adapter, keeps_stored=True)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and (adapter is not None or ".bert." not in name))
+        found.append(losses(model, holds=holds))
+        layer = model.hf.bert.encoder.layer[0].attention.output
+        assert (layer.dense.weight.dtype, layer.LayerNorm.weight.dtype) == (
+            torch.bfloat16 if holds else torch.float32,
+            torch.float32,
+        )
+    assert found[0] == found[1]
+    assert found[0][2] != found[0][0]
+
+
+def test_only_frozen_weights_of_linear_layers_stay_in_16_bits():
+    model = torch.nn.ModuleDict(
+        {"words": torch.nn.Embedding(4, 8), "out": torch.nn.Linear(8, 4), "norm": torch.nn.LayerNorm(8)}
+    )
+    model["other"] = torch.nn.Linear(8, 4)
+    model["out"].weight = model["words"].weight  # a tied weight is also read without autocast
+    model.bfloat16().requires_grad_(False)
+    model["other"].bias.requires_grad_(True)
+    names = {id(tensor): name for name, tensor in model.named_parameters()}
+
+    def held(policy: str, kind: str) -> set[str]:
+        dtypes = training_dtypes(model, POLICIES[policy], TRAITS[kind])
+        return {names[id(tensor)] for tensor, dtype in dtypes if dtype == torch.bfloat16}
+
+    assert held("bf16", "ddp") == {"out.bias", "other.weight"}
+    assert held("bf16", "deepspeed") == held("fp32", "ddp") == held("fp16", "ddp") == set()
+
+
+def test_a_test_of_kernels_has_the_first_blocks_and_the_last_one():
+    model = BertForSequenceClassification(tiny_config(num_layers=7)).bfloat16()
+    blocks, before = find_blocks(model), weights_fingerprint(model)
+    with few_blocks(model, torch.float32):
+        assert find_blocks(model) == [*blocks[:3], blocks[6]]
+        assert model(torch.tensor([[1, 2]])).logits.dtype == torch.float32
+    assert find_blocks(model) == blocks
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert weights_fingerprint(model) == before
