@@ -15,17 +15,17 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_300, 14_500),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 15_800, 14_500),
     "planning": (PLAN, (), 5_500, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_450, 4_300),
+    "config": (("config/*",), TRAINER, 5_500, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
     "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 6_750, 5_600),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md).
-    "models": (("models/*",), (), 5_100, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_350, 10_300),
-    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_350, 3_300),
+    "models": (("models/*",), (), 5_200, 4_900),
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_450, 10_300),
+    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_300, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
     "corpus": (("corpus/*",), (), 6_400, 6_500),
     # The toy cluster and four ways to start processes.
@@ -35,7 +35,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
     # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,450; settings of a
     # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 550.
-    "data": (("data/*", *TRAINER), (), 7_700, 5_800),
+    "data": (("data/*", *TRAINER), (), 7_800, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -51,21 +51,13 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 80_000
-"""Lines of the whole source."""
+MOST = 79_500
+"""Lines of the whole source; 80,000 with what is still to come."""
 
-FUNCTIONS_PER_1000_LINES = {
-    "reports": 55,
-    "verdicts": 56,
-    "sweeps": 45,
-    "records": 56,
-    "planning": 50,
-    "config": 45,
-    "commands": 45,
-    "doctor": 45,
-    "corpus": 45,
-    "watch": 45,
-}
+REWRITTEN = (
+    *("reports", "verdicts", "sweeps", "records", "planning", "config", "commands", "doctor", "corpus", "watch"),
+)
+FUNCTIONS_PER_1000_LINES = dict.fromkeys(REWRITTEN, 45)
 """Package -> the most functions per 1,000 lines, methods included; a short helper is part of its only caller."""
 
 

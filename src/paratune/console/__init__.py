@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -228,9 +229,12 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
 
 def log_each_message_once() -> None:
     """Drop messages that this process has logged since `set_up_logging`, for a command that reads files twice."""
+
+    def is_first(record: logging.LogRecord, seen: dict[str, logging.LogRecord]) -> bool:
+        return seen.setdefault(record.getMessage(), record) is record
+
     for handler in logging.getLogger("paratune").handlers:
-        seen: dict[str, logging.LogRecord] = {}
-        handler.addFilter(lambda record, seen=seen: seen.setdefault(record.getMessage(), record) is record)
+        handler.addFilter(partial(is_first, seen={}))
 
 
 @contextmanager

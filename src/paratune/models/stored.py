@@ -40,7 +40,7 @@ def draw_in_float32(hf: Any, names: Sequence[str], seed: int) -> None:
     for name in names:
         weights[name].data = weights[name].data.float()
         # transformers initialises what lacks this mark, and skips modules that have it.
-        weights[name]._is_hf_initialized = False  # type: ignore[attr-defined]
+        weights[name]._is_hf_initialized = False
         parts = name.split(".")
         for number in range(len(parts)):
             hf.get_submodule(".".join(parts[:number]))._is_hf_initialized = False

@@ -112,11 +112,13 @@ def _evaluate_best(
 def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
     """Write predictions and the model on rank 0; every rank takes part in gathering the weights."""
     prepared, folder, recipe = run.prepared, run.folder, run.evaluations.recipe
-    weights = {key.removeprefix("model/"): value for key, value in run.strategy.state().tensors("model/")}
+    dtype = prepared.precision.param_dtype
+    weights = {  # frozen ones may be in 16 bits
+        key.removeprefix("model/"): value.to(dtype) if value is not None and value.is_floating_point() else value
+        for key, value in run.strategy.state().tensors("model/")
+    }
     if not run.is_writer:
         return
-    for name, weight in weights.items():  # frozen ones may be in 16 bits
-        weights[name] = weight.to(prepared.precision.param_dtype) if weight.is_floating_point() else weight
     try:
         for split, (evaluation, _) in results.items():
             with working(f"write the predictions of {split}"):
