@@ -42,7 +42,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
             *("batch/*", "stages/*", "checkpoint/*", "demo/*"),
         ),
         (),
-        4_200,
+        4_250,
         4_400,
     ),
 }

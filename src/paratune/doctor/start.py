@@ -1,11 +1,12 @@
 """Checks of the start: processes, GPUs and cores of a node, the build of torch, folders of a site, and disk space."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from paratune.base.units import format_bytes, format_number
 from paratune.doctor.facts import Finding, Level, QueuedRun
 from paratune.doctor.options import tasks_line
+from paratune.hardware.builds import BUILDS, NEWEST_CUDA, OLD_BUILD, build_for, has_kernels, install_line
 from paratune.processes.launcher import has_own_gpu
 
 BUSY_SHARE = 0.1
@@ -143,42 +144,6 @@ def check_folders(setup: QueuedRun) -> Iterator[Finding]:
         yield setup.finding("run_folder_local", level, fact, why, "run.folder: FOLDER_THAT_ALL_NODES_SHARE")
 
 
-BUILDS = {
-    "cu130": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120"),  # sm_110 on aarch64
-    "cu126": ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
-    "cu128": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
-}
-"""Builds of torch in order of preference: name of the folder of wheels -> architectures with kernels, by the names of
-torch. A driver for the major version of CUDA in the name, or for a later one, runs the build. The first two exist for
-torch 2.11 to 2.14, cu128 only for 2.11 of these (CUDA support matrix in PyTorch's RELEASE.md; pytorch#175253 for 2.11,
-pytorch#182849 for 2.12)."""
-OLD_BUILD, OLD_TORCH = "cu128", "'torch==2.11.*'"
-NEWEST_CUDA = 13
-
-
-def has_kernels(archs: Collection[str], number: int) -> bool:
-    """Return whether a build for these architectures runs on a GPU, given by its number (86 for sm_86)."""
-    exact = [int(match[1]) for arch in archs if (match := re.fullmatch(r"sm_(\d+)a?", arch))]
-    compiled_later = [int(match[1]) for arch in archs if (match := re.fullmatch(r"compute_(\d+)a?", arch))]
-    # Kernels run on later GPUs of the same major version.
-    return any(arch <= number for arch in compiled_later) or any(
-        arch // 10 == number // 10 and arch <= number for arch in exact
-    )
-
-
-def build_for(cuda: int, numbers: Sequence[int]) -> str | None:
-    """Return the build that runs on the largest number of GPUs; None if no build runs on any.
-
-    Args:
-        cuda: Major version that the driver supports.
-        numbers: Architectures of the GPUs, such as 86; empty if unknown.
-    """
-    fitting = [build for build in BUILDS if int(build[2:4]) <= cuda]
-    served = {build: sum(has_kernels(BUILDS[build], number) for number in numbers) for build in fitting}
-    best = max(fitting, key=served.__getitem__, default=None)
-    return best if best is not None and (served[best] or not numbers) else None
-
-
 def check_build(setup: QueuedRun) -> Iterator[Finding]:
     """Check whether the build of torch fits the driver and the GPUs."""
     probes, driver, archs = setup.probes, setup.machine.node["gpu_driver"], setup.probes.torch_archs
@@ -222,16 +187,10 @@ def _repair(setup: QueuedRun) -> tuple[bool, str, str]:
         return False, f"another GPU: no build of torch has kernels for {kinds}", ""
     if not all(has_kernels(BUILDS[best], number) for number in numbers):
         return True, f"GPUs of one kind (CUDA_VISIBLE_DEVICES): no build has kernels for {kinds}", ""
-    # These replace another build of the same version.
-    lines = {
-        build: f"pip install --force-reinstall {'torch' if build != OLD_BUILD else OLD_TORCH} "
-        f"--index-url https://download.pytorch.org/whl/{build}"
-        for build in BUILDS
-    }
-    later = f"a newer driver, because this one supports CUDA {driver}, and then {lines[best]}"
+    later = f"a newer driver, because this one supports CUDA {driver}, and then {install_line(best)}"
     if current is None:
         return True, later, ""
-    return True, f"or {later}" if current == OLD_BUILD else "", lines[current]
+    return True, f"or {later}" if current == OLD_BUILD else "", install_line(current)
 
 
 def _major(version: str | None) -> int | None:

@@ -22,13 +22,17 @@ OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """The states of AdamW for each parameter; ranks without these states need their names too."""
 
 
-def place(model: nn.Module, device: torch.device, precision: Precision, traits: Traits) -> nn.Module:
-    """Move the model to `device` in the dtype of the policy, set all its modules to training mode, and return it.
+def place(
+    model: nn.Module, device: torch.device, precision: Precision | None = None, traits: Traits | None = None
+) -> nn.Module:
+    """Move the model to `device`, set all its modules to training mode, and return it.
 
-    transformers loads models in eval mode, and a wrapper around such a model starts in training mode. `set_training`
-    looks only at the wrapper, so that dropout would be off until the first evaluation.
+    With the policy and the traits, weights also change to the dtype of training. transformers loads models in eval
+    mode, and a wrapper around such a model starts in training mode. `set_training` looks only at the wrapper, so that
+    dropout would be off until the first evaluation.
     """
-    cast_weights(model, precision, traits, device)
+    if precision is not None and traits is not None:
+        cast_weights(model, precision, traits, device)
     return model.to(device).train()
 
 

@@ -34,6 +34,7 @@ from paratune.data.workers import Workers
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
+from paratune.hardware.builds import kernels_problem
 from paratune.models.attention import cuda
 from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.config import load_config, token_limit
@@ -430,7 +431,7 @@ def choose_device(name: str, place: Place) -> torch.device:
 
     Raises:
         ConfigError: The option asks for a GPU, but there is none.
-        LaunchError: This machine has fewer GPUs than processes.
+        LaunchError: This machine has fewer GPUs than processes, or torch has no kernels for the GPU.
     """
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -456,5 +457,9 @@ def choose_device(name: str, place: Place) -> torch.device:
             extra=coded("device.gpu_unused"),
         )
     device = torch.device("cuda", local_rank)
+    major, minor = torch.cuda.get_device_capability(device)
+    gpu, archs = torch.cuda.get_device_name(device), torch.cuda.get_arch_list()
+    if problem := kernels_problem(gpu, 10 * major + minor, archs):
+        raise LaunchError(problem, code="device.no_kernels", name=gpu)
     torch.cuda.set_device(device)
     return device

@@ -7,8 +7,8 @@ import pytest
 
 from paratune.doctor import probe
 from paratune.doctor.facts import MachineFacts
-from paratune.doctor.start import build_for
 from paratune.hardware import gpus
+from paratune.hardware.builds import build_for
 from paratune.hardware.gpus import gpu_links
 
 # nvidia-smi, from DataDog/datadog-agent#33120 and sgl-project/sglang#27487: the words changed with series 610.

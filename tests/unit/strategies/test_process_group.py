@@ -115,3 +115,13 @@ def test_the_store_listens_only_on_the_address_in_the_environment(monkeypatch: p
     assert opened == [(Rendezvous("node1", 29500, "variables", is_one_machine=False), 1)]
     assert asked["store"] == "store"
     assert "init_method" not in asked
+
+
+@pytest.mark.parametrize(("device", "bound"), [("cuda:1", torch.device("cuda", 1)), ("cpu", None)])
+def test_nccl_connects_when_the_group_is_opened(
+    monkeypatch: pytest.MonkeyPatch, device: str, bound: torch.device | None
+):
+    found = {}
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **arguments: found.update(arguments))
+    open_process_group(Place(0, 0, 1), torch.device(device))
+    assert found.get("device_id") == bound

@@ -137,6 +137,34 @@ def test_offload_on_a_cpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         prepare.prepare(load_config(tmp_path / "c.yaml"), place, None, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "capability", "archs", "found"),
+    [
+        # Source: PyTorch's RELEASE.md: since 2.11 only the build for CUDA 12.6 has kernels for a V100.
+        ("Tesla V100", (7, 0), ["sm_75", "sm_80", "sm_90"], ("sm_70", "whl/cu126")),
+        ("Tesla K80", (3, 7), ["sm_75", "sm_80", "sm_90"], ("sm_37", "another GPU")),
+        ("NVIDIA L4", (8, 9), ["sm_75", "sm_80", "sm_90"], None),  # kernels for sm_80 run on all of 8.x
+        ("AMD Instinct MI250", (9, 0), ["gfx90a"], None),
+    ],
+)
+def test_a_gpu_without_kernels_is_named_with_the_build_that_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    capability: tuple[int, int],
+    archs: list[str],
+    found: tuple[str, ...] | None,
+):
+    values = {"is_available": True, "device_count": 1, "get_device_capability": capability, "get_device_name": name}
+    for function, value in (values | {"get_arch_list": archs, "set_device": None}).items():
+        monkeypatch.setattr(torch.cuda, function, lambda *_, value=value: value)
+    place = SimpleNamespace(world_size=1, rank=0, local_rank=0)
+    if found is None:
+        assert prepare.choose_device("auto", place) == torch.device("cuda", 0)
+        return
+    with raises_code("device.no_kernels", name, *found):
+        prepare.choose_device("auto", place)
+
+
 def test_more_stages_than_layers_are_refused_before_the_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tiny_model(tmp_path / "model", num_layers=3)
     text = CONFIG.replace("{name: model}", f"{{name: {tmp_path / 'model'}}}")
