@@ -1,4 +1,4 @@
-"""Golden numbers: what reports and comparisons say about stored records, number by number, to the last digit.
+"""Golden numbers: what reports and comparisons say about stored records, number by number, to 12 digits.
 
     python benchmarks/golden.py                    # the check: exit code 1 if a number differs or is lost
     python benchmarks/golden.py --uncovered        # also the numbers of the documents that are not compared

@@ -1,10 +1,14 @@
-"""A flat table of numbers: subject, plain name, unit, statistic, and the value to the last digit."""
+"""A flat table of numbers: subject, plain name, unit, statistic, and the value in all its digits."""
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+ROUNDING = 1e-12
+"""Relative difference of sums in another order: the libraries of linear algebra choose theirs by the processor."""
 
 
 class Key(NamedTuple):
@@ -44,12 +48,20 @@ class Differences:
 
 def compare(expected: Numbers, actual: Numbers) -> Differences:
     both = [key for key in expected if key in actual]
+    differs = {key: (expected[key], actual[key]) for key in both if not _is_same(expected[key], actual[key])}
     return Differences(
-        sum(expected[key] == actual[key] for key in both),
-        {key: (expected[key], actual[key]) for key in both if expected[key] != actual[key]},
+        len(both) - len(differs),
+        differs,
         {key: value for key, value in expected.items() if key not in actual},
         {key: value for key, value in actual.items() if key not in expected},
     )
+
+
+def _is_same(expected: str, actual: str) -> bool:
+    try:
+        return expected == actual or math.isclose(float(expected), float(actual), rel_tol=ROUNDING)
+    except ValueError:
+        return False
 
 
 def lines(differences: Differences, most: int = 20) -> Iterable[str]:

@@ -1,5 +1,6 @@
 """The report of runs, `paratune report RUN...`: its data, its sections and its files."""
 
+import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -53,6 +54,7 @@ _EXPLAINED = {
     "straggler_slowdown": False, "utilisation": False, "energy_j": True, "mfu": True,
 }  # fmt: skip
 """Measures whose absence a report of runs explains, and whether only runs on GPUs have them."""
+_SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
 MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
 _MAX_CONFUSIONS = 20
 MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
@@ -123,6 +125,8 @@ class Report:
                     "sessions": sessions if len(sessions) > 1 else [],
                 }
             )
+        members = (member.runs for member in self.systems.measured)
+        groups = [[run.name for run in group] for group in members if len({run.run.seed for run in group}) > 1]
         return {
             "generator": GENERATOR,
             "schema_version": REPORT_SCHEMA_VERSION,
@@ -135,6 +139,7 @@ class Report:
                 "differ": {entry.key: dict(entry.values) for entry in same.differ},
             },
             "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
+            "seed_groups": [_spreads(names, self.rows) for names in groups],
             "certificates": [entry.as_dict() for entry in self.certificates],
             "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
@@ -247,6 +252,18 @@ def _notes_of(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
         are_known = any(measure.of(other) is not None for other in runs) or key == "utilisation"
         if measure.of(run) is None and (on_gpu or not is_on_gpus) and (are_known or is_on_gpus):
             yield from [f"{measure.label} n/a: {reason}." for reason in [measure.reason(run)] if reason is not None]
+
+
+def _spreads(names: Sequence[str], rows: Sequence[ReportRow]) -> dict[str, Any]:
+    """Return mean and sample standard deviation (n - 1) of the figures of runs that differ only in their seed."""
+    spreads = {}
+    for row in rows:
+        values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
+        if len(values) > 1 and (row.measure.key in _SPREAD_KEYS or row.measure.group.endswith(" scores")):
+            ends = {"min": min(values), "max": max(values), "num_runs": len(values)}
+            mean, deviation = statistics.fmean(values), statistics.stdev(values)
+            spreads[row.measure.key] = {"mean": mean, "standard_deviation": deviation, **ends}
+    return {"runs": names, "spread": spreads}
 
 
 def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:

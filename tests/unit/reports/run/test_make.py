@@ -22,7 +22,6 @@ from whole_records import WHOLE_RUN, WHOLE_SUMMARY
 import paratune
 from paratune import __version__, reports
 from paratune.reports.figures import canvas
-from paratune.reports.measures import MEASURES
 from paratune.reports.run import run_document
 from paratune.reports.tables.table import Table
 from paratune.reports.terminal import terminal_runs
@@ -194,6 +193,7 @@ def test_json_is_what_as_dict_returns(tmp_path):
     assert list(value.pop("reproduce")) == ["1-a.yaml", "2-b.yaml"]
     assert value == made.as_dict()
     assert value["same_experiment"]["verdict"] == "other_seeds"
+    assert value["seed_groups"][0]["spread"]["test_accuracy"]["num_runs"] == 2
 
 
 def test_the_spread_over_seeds_is_the_sample_standard_deviation(tmp_path):
@@ -202,10 +202,9 @@ def test_the_spread_over_seeds_is_the_sample_standard_deviation(tmp_path):
         for seed, (name, train_s) in enumerate({"a": 2.0, "b": 4.0, "c": 6.0}.items())
     ]
     # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
-    systems = reports.make(runs, None).systems
-    (configuration,) = systems.measured
-    found = systems.amount(MEASURES["train_s"], configuration)
-    assert (found.center, found.deviation, len(found.values)) == (4.0, 2.0, 3)
+    (group,) = reports.make(runs, None).as_dict()["seed_groups"]
+    expected = {"mean": 4.0, "standard_deviation": 2.0, "min": 2.0, "max": 6.0, "num_runs": 3}
+    assert group["spread"]["train_s"] == expected
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
