@@ -65,10 +65,10 @@ FILES = [
     ),
     Case(
         "not UTF-8",
-        train_with("data.train=latin.csv"),
+        train_with("data.train=russian.csv"),
         EXIT_DATA,
-        ("latin.csv, line 2: byte 0xe9", "save it as UTF-8"),
-        prepare=text_file("latin.csv", b"id,text,label,score\n0,caf\xe9,positive,1\n"),
+        ("russian.csv, line 2: byte 0xcf", "save it as UTF-8"),
+        prepare=text_file("russian.csv", b"id,text,label,score\n0,\xcf\xf0\xe8\xe2\xe5\xf2,positive,1\n"),
     ),
     Case(
         "half a Parquet file",
