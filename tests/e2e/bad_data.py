@@ -117,8 +117,15 @@ COLUMNS = [
         "NaN target",
         ("train", "c.yaml", *REGRESSION, "--set", "data.train=nan.csv"),
         EXIT_DATA,
-        ("nan.csv, column score: 1 of 41 targets are not finite, such as 'nan': row 40", "data.missing: drop"),
+        ("nan.csv", "label (column score) in 1 of 41 rows: row 40", "data.missing: drop"),
         prepare=with_row("nan.csv", "x,the film,positive,nan"),
+    ),
+    Case(
+        "infinite target",
+        ("train", "c.yaml", *REGRESSION, "--set", "data.train=infinite.csv"),
+        EXIT_DATA,
+        ("infinite.csv, column score: 1 of 41 targets are not finite, such as 'inf': row 40", "data.missing: drop"),
+        prepare=with_row("infinite.csv", "x,the film,positive,inf"),
     ),
     Case(
         "class label given for regression",
