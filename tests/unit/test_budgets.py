@@ -33,9 +33,9 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 550, 450),
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
-    # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,450; settings of a
-    # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 550.
-    "data": (("data/*", *TRAINER), (), 7_800, 5_800),
+    # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,500; settings of a
+    # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 600.
+    "data": (("data/*", *TRAINER), (), 7_900, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),

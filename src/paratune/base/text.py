@@ -25,12 +25,12 @@ def plain_lines(value: Any) -> str:
     return "\n".join(plain(line) for line in str(value).split("\n"))
 
 
-def listing(names: Iterable[str], most: int = 20) -> str:
+def listing(names: Iterable[str], most: int = 20, width: int = 1_000) -> str:
     """Return names with commas between them; of more than `most` names, or of long ones, the first ones and the number
-    of the others: at most 200 characters of a name, and 1,000 of all."""
+    of the others: at most 200 characters of a name, and `width` of all."""
     all_names = list(names)
     shown = [name[:200] for name in all_names[:most]]
-    while len(", ".join(shown)) > 1_000:
+    while len(", ".join(shown)) > width:
         shown.pop()
     more = f", and {len(all_names) - len(shown)} more" if len(all_names) > len(shown) else ""
     return ", ".join(shown) + more

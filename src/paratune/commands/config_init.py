@@ -161,7 +161,7 @@ def _load_samples(config: Config, tables: Mapping[str, pa.Table]) -> dict[str, t
 def _has_labels(test: pa.Table, train: pa.Table, guess: OptionGuess) -> bool:
     """Return whether a table has labels: the columns, with values, and not only one that the training data lacks."""
     label = named_columns(guess.values.get("data.columns.label"))
-    test, train = with_parts(test), with_parts(train)
+    test, train = with_parts(test, label), with_parts(train, label)
     if not {*label} <= {*test.column_names}:
         return False
     if len(label) != 1 or guess.kind in ("qa", "token_classification"):

@@ -36,7 +36,6 @@ _FLAGS = {"0", "1", "false", "true"}
 _SEPARATORS = ("|", ";", ",")
 _MOST_WHOLE_CLASSES = 20  # with more distinct whole numbers, a label column is the target of a regression
 _BALANCED_SHARE = 0.6  # up to this share of the largest class, accuracy selects the model; above it, the macro F1
-_LONG_TEXT = 20  # mean characters from which a column may be a text of the task, and not a name or a code
 _WITHOUT_LABEL = "name it with --label, or give --task mlm (texts without labels) or --task embedding (pairs of texts)"
 _BEST = {"mlm": "perplexity", "qa": "f1", "multiple_choice": "accuracy", "regression": "rmse", "ordinal": "qwk"}
 _BEST["multi_label"] = "f1_micro"
@@ -84,7 +83,8 @@ def guess_options(
     Raises:
         DataError: A named column is absent, or there is no column that can be the text or the label.
     """
-    guess, table = OptionGuess(), with_parts(table)
+    paths = [path for name in columns.values() if name for path in name.split(",")]
+    guess, (table, *others) = OptionGuess(), [with_parts(table, paths) for table in (table, *others)]
     has = table.column_names
     named = {key: name if name in has or "," not in name else name.split(",") for key, name in columns.items() if name}
     data = GuessTable(table, source, named)
@@ -110,9 +110,9 @@ def guess_options(
 
 def example_row(table: pa.Table, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the first row that has all values, or the first one: the text of each option of `data.columns`."""
-    table = with_parts(table)
     keys = [f"data.columns.{key}" for key in Columns.model_fields]
     columns = {key: named_columns(values[key]) for key in keys if key in values}
+    table = with_parts(table, [name for names in columns.values() for name in names])
     read = {name: values_with_names(table, name) for names in columns.values() for name in names}
     rows = list(zip(*read.values(), strict=True))
     whole = (row for row in rows if [] not in row and len(present_values(row)) == len(row))
@@ -144,7 +144,7 @@ def _put_task(guess: OptionGuess, data: GuessTable, task: str | None, others: Se
         label = _label_column(guess, data, task)
         if isinstance(label, str):
             check_header(data.table, label, data.source)
-        tables = [other for other in map(with_parts, others) if label in other.column_names]
+        tables = [other for other in others if label in other.column_names]
         more = [value for other in tables for value in values_with_names(other, str(label))]
         _put_labels(guess, data, label, task, more)
         _put_texts(guess, data, label)
@@ -170,6 +170,8 @@ def _put_questions(guess: OptionGuess, data: GuessTable, answers: str) -> None:
     guess.put("task.kind", "qa", "columns of questions, contexts and answers")
     columns = {"text": "question", "text_pair": "context", "label": answers, **data.named}
     if absent := [name for name in columns.values() if name not in data.names]:
+        if nested := _nested_rows(data):
+            raise data.table_error(nested, code="data.column_missing", absent=absent)
         advice = "name it with --text (question), --text-pair (context) or --label (answers)"
         raise data.lacks(f"column {listing(map(repr, absent))} for the task qa", advice, absent=absent)
     columns |= {name: name for name in ("answer_start", "id") if name in data.names}
@@ -186,7 +188,7 @@ def _put_tags(
         advice = "lists of words with as many tags, texts with spans {start, end, label}, or a file in CoNLL format"
         raise data.lacks("words with tags", f"needed: {advice}", code="data.label_column_unknown")
     text, label = columns
-    tables = [data.table, *(other for other in map(with_parts, others) if label in other.column_names)]
+    tables = [data.table, *(other for other in others if label in other.column_names)]
     values = [value for table in tables for value in present_values(values_with_names(table, label)) if value]
     spans = [as_spans(value) for value in values]
     if None in spans:
@@ -232,8 +234,13 @@ def _put_embedding(guess: OptionGuess, data: GuessTable, pair: tuple[str, str] |
     elif negative is not None:
         guess.put("data.columns.negative", negative)
     guess.put("evaluate.best", EMBEDDING_SCORES[loss][0])
-    guess.put("data.columns.text", first, "usual names of a pair" if pair else None)
+    guess.put("data.columns.text", first, _pair_reason(pair) if pair else None)
     guess.put("data.columns.text_pair", second)
+
+
+def _pair_reason(pair: tuple[str, str]) -> str:
+    joined = f"two texts, about equally long; --text {pair[0]},{pair[1]} joins them"
+    return joined if pair[0].isdecimal() else "usual names of a pair"
 
 
 def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | None = None) -> None:
@@ -241,22 +248,37 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
     if "text" in data.named:
         guess.put("data.columns.text", data.named["text"])
     elif "text_pair" not in data.named and pair is not None:
-        guess.put("data.columns.text", pair[0], "usual names of a pair")
+        guess.put("data.columns.text", pair[0], _pair_reason(pair))
         guess.put("data.columns.text_pair", pair[1])
         if guess.kind == "regression":
             guess.doubts.append("--task embedding: a vector for each text, for search, not a score of two texts")
     else:
         lengths = text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
         if not lengths:
-            raise data.lacks("column of texts", "name it with --text", code="data.wrong_type")
-        name, reason = usual_or_longest(lengths)
-        guess.put("data.columns.text", name, reason)
-        long = [other for other, length in lengths.items() if other != name and length >= _LONG_TEXT]
-        more = [other for other in long if not other.lower().endswith(("id", "url"))]
-        if guess.kind != "multiple_choice":
-            guess.doubts += [f"--text {name},{other}: {other} has texts, too" for other in more[:2]]
+            examples = {name: str(data.present(name)[:1])[1:-1][:40] or "empty" for name in data.names}
+            found = listing((f"{name}: {example}" for name, example in examples.items()), width=200)
+            problem = f" has no column of texts, only numbers, lists or a label ({found}); name the text with --text"
+            raise data.table_error(problem, code="data.wrong_type")
+        guess.put("data.columns.text", *usual_or_longest(lengths))
     if "text_pair" in data.named and guess.kind != "mlm":
         guess.put("data.columns.text_pair", data.named["text_pair"])
+    used = [guess.values.get(f"data.columns.{key}") for key in ("text", "text_pair")]
+    more = [name for name in text_lengths(data, {*named_columns(label)}) if name not in used]
+    if more and "text" not in data.named and guess.kind != "multiple_choice":
+        option = "" if guess.kind == "mlm" else f", or --text-pair {more[0]}"
+        guess.doubts.append(f"--text {used[0]},{more[0]}{option}: more texts are in {listing(more, width=100)}")
+
+
+def _nested_rows(data: GuessTable) -> str | None:
+    """Return the problem of a file whose rows are in lists of objects: those of one object, or questions."""
+    for name, parts in data.lists_of_objects().items():
+        found = f", column {name} has lists of objects ({listing(parts, width=100)})"
+        if any(re.search("question|query|answer|qas", key, re.IGNORECASE) for key in (name, *parts)):
+            answers = "answers as {text: [...], answer_start: [...]}"
+            return f"{found}; needed is a row for each question, with id, question, context and {answers}"
+        if data.table.num_rows == 1:
+            return f", which is one object{found}; write a file with its list alone"
+    return None
 
 
 def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str | list[str]:
@@ -265,7 +287,7 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
         return data.named["label"]
     found = label_candidates(data)
     shown = {
-        name: f"--label {name}: {len(values)} different values, such as {listing(values[:3])[:40]}"
+        name: f"--label {name[:40]}: {len(values)} different values, such as {listing(values[:3])[:40]}"
         for name, values in found.items()
     }
     first = next(iter(found), "")
@@ -278,8 +300,14 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
         few = [name for name, values in found.items() if is_few(len(values), len(data.present(name)))]
         if len(few or found) != 1:
             advice = f"possible: {'; '.join([*shown.values()][:5])}" if found else _WITHOUT_LABEL
-            problem = f": the column of the label cannot be guessed (columns: {data.has()}); {advice}"
-            raise data.table_error(problem, code="data.label_column_unknown")
+            problem, code = ": the column of the label cannot be guessed", "data.label_column_unknown"
+            if not found and (nested := _nested_rows(data)):
+                raise data.table_error(nested, code=code)
+            values = ((name[:40], {*map(str, data.present(name))}) for name in data.names)
+            only = [f"{name} has {min(texts)!r}" for name, texts in values if len(texts) == 1 and len(min(texts)) <= 40]
+            if only and not found:
+                problem, code = f": one class only: {listing(only, width=100)}", "data.one_class"
+            raise data.table_error(f"{problem} (columns: {data.has()}); {advice}", code=code)
     guess.doubts += [doubt for name, doubt in shown.items() if name != first][:3]
     return first
 
@@ -317,7 +345,8 @@ def _put_labels(
     found = f", column {label} has {len(labels)} different values in {num_rows} rows, such as {str(values[0])[:40]!r}"
     if len(labels) < 2:
         advice = "classes need at least two: name another column with --label, or a file with all classes"
-        raise data.table_error(f"{found}; {advice}", code="data.one_class")
+        only = f"has one class only, {str(values[0])[:40]!r}"
+        raise data.table_error(f", column {label} {only}; {advice}", code="data.one_class")
     if len(labels) > max(_MOST_WHOLE_CLASSES, num_rows // 2):
         advice = f"too many for the task {kind}; name another column with --label, or give --task regression"
         raise data.table_error(f"{found}: {advice}", code="data.too_many_values", num_labels=len(labels))

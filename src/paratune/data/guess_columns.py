@@ -7,28 +7,30 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import named_columns
-from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, at_path, is_name, lists_of_texts, values_with_names
+from paratune.data.columns import USUAL_LABELS, USUAL_TEXTS, is_name, lists_of_texts, values_with_names, with_paths
 from paratune.data.json_tables import as_spans
 from paratune.data.labels import as_number, is_missing, with_points, without_marks
-from paratune.data.tables import separator_of
+from paratune.data.tables import FIRST_LINE, separator_of
 from paratune.errors import DataError
 
 ANSWERS = ("answers", "answer")
 _PAIRS = (
     *(("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"), ("query", "document")),
     *(("question", "passage"), ("claim", "evidence"), ("text", "text_pair"), ("anchor", "positive")),
+    *(("question", "answer"), ("q", "a")),
 )
 _NUMBERED_PAIRS = (("1", "2"), ("0", "1"), ("a", "b"))  # parts of names that are otherwise the same, as text_a, text_b
 _LISTS_OF_CHOICES = ("choices", "choices.text", "options", "options.text", "endings")  # usual names, in lower case
 _NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
 _LETTERS = "abcdefgh"
+_LONG_TEXT = 20  # mean characters from which texts with few different values are no names of classes
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,21 @@ class GuessTable:
         return list(self.table.column_names)
 
     def has(self) -> str:
-        """Return the columns, for messages."""
-        return listing(map(repr, self.names))
+        """Return the columns and the parts of lists of objects, for messages; a name may be a text of the first row."""
+        parts = [f"{name}.{part}" for name, parts in self.lists_of_objects().items() for part in parts]
+        return listing((repr(name[:40]) for name in [*self.names, *parts]), width=200)
+
+    def lists_of_objects(self) -> dict[str, list[str]]:
+        """Return the columns with lists of objects, and the keys of the objects."""
+        types = {field.name: getattr(field.type, "value_type", None) for field in self.table.schema}
+        return {name: [part.name for part in kind] for name, kind in types.items() if kind and pa.types.is_struct(kind)}
 
     def lacks(self, what: str, advice: str, *, code: str = "data.column_missing", **facts: Any) -> DataError:
         return self.table_error(f" has no {what} (it has: {self.has()}); {advice}", code=code, **facts)
 
     def table_error(self, problem: str, *, code: str, **facts: Any) -> DataError:
+        if FIRST_LINE in (self.table.schema.metadata or {}) and begins_with_row(self.table):
+            problem += "; if line 1 is a row, add --set data.header=false"
         return DataError(f"{self.source}{problem}", code=code, source=self.source, **facts)
 
     def present(self, name: str) -> list[Any]:
@@ -70,14 +80,17 @@ def _without_clear_marks(values: list[Any]) -> list[Any]:
     return words if 10 * (len(values) - len(words)) <= len(values) else values
 
 
-def with_parts(table: pa.Table) -> pa.Table:
-    """Return a table with the parts of objects but answers as columns, such as `review.body`."""
-    while nested := [f for f in table.schema if pa.types.is_struct(f.type) and f.name.lower() not in ANSWERS]:
-        for part in [f"{column.name}.{inner.name}" for column in nested for inner in column.type]:
-            if part not in table.column_names and (values := at_path(table, part)) is not None:
-                table = table.append_column(part, values)
-        table = table.drop_columns([column.name for column in nested])
-    return table
+def with_parts(table: pa.Table, names: Sequence[str] = ()) -> pa.Table:
+    """Return a table with the parts of objects but answers as columns, such as `review.body`, and parts in `names`."""
+
+    def parts(name: str, kind: pa.DataType) -> list[str]:
+        if not pa.types.is_struct(kind) or name.lower().rpartition(".")[2] in ANSWERS:
+            return [name]
+        return [part for inner in kind for part in parts(f"{name}.{inner.name}", inner.type)]
+
+    paths = {field.name: parts(field.name, field.type) for field in table.schema}
+    whole = with_paths(table, [*names, *chain(*paths.values())])
+    return whole.drop_columns([name for name in paths if paths[name] != [name]])
 
 
 def present_values(values: Sequence[Any]) -> list[Any]:
@@ -85,9 +98,13 @@ def present_values(values: Sequence[Any]) -> list[Any]:
 
 
 def begins_with_row(table: pa.Table) -> bool:
-    """Return whether the first row of a file that was read without its header is a row: it has no name, or a class."""
-    columns = [[str(value).strip() for value in table.column(name).to_pylist()] for name in table.column_names]
-    rows = [(first, [value for value in below if value]) for first, *below in columns]
+    """Return whether the first line of a file of fields, read as its header or not, is a row: without a name, or with
+    a class."""
+    head = FIRST_LINE in (table.schema.metadata or {})
+    columns = [[*[name] * head, *table.column(name).to_pylist()] for name in table.column_names]
+    rows = [
+        (str(first).strip(), [text for value in below if (text := str(value).strip())]) for first, *below in columns
+    ]
     counts = [(first, Counter(below)) for first, below in rows if is_few(len({*below}), len(below))]
     is_class = any(count[first] > 1 for first, count in counts)
     return separator_of(table) is not None and (is_class or not any(is_name(*row) for row in rows))
@@ -130,8 +147,12 @@ def tagged_columns(data: GuessTable) -> tuple[str, str] | None:
 
 
 def pair_columns(data: GuessTable, label: str | list[str] | None) -> tuple[str, str] | None:
-    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2."""
+    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2; in a
+    file without names, two about equally long ones, if no other column has texts."""
     lengths = text_lengths(data, {*named_columns(label)})
+    if len(lengths) == 2 and all(name.isdecimal() and not _has_codes(data, name) for name in lengths):
+        first, second = lengths
+        return (first, second) if 0.5 <= lengths[first] / lengths[second] <= 2 else None
     names = {name.lower(): name for name in lengths}
     usual = [pair for pair in _PAIRS if {*pair} <= {*names}]
     for (one, two), name in product(_NUMBERED_PAIRS, [] if usual else names):
@@ -143,14 +164,26 @@ def pair_columns(data: GuessTable, label: str | list[str] | None) -> tuple[str, 
 
 
 def text_lengths(data: GuessTable, others: set[str]) -> dict[str, float]:
-    """Return the mean characters of each column of texts but `others`; a column of numbers has no texts."""
+    """Return the mean characters of each column of texts but `others`; a column of numbers has no texts, and codes are
+    texts where there are no others."""
     lengths: dict[str, float] = {}
     for name in data.names:
         values = [] if name in others else data.present(name)
         is_text = all(isinstance(value, str) for value in values)
         if values and is_text and not all(as_number(value) is not None for value in values):
             lengths[name] = sum(map(len, values)) / len(values)
-    return lengths
+    return {name: length for name, length in lengths.items() if not _has_codes(data, name)} or lengths
+
+
+def _has_codes(data: GuessTable, name: str) -> bool:
+    """Return whether the texts of a column are codes, names or links without spaces, or of few short classes."""
+    values, usual = data.present(name), name.lower()
+    is_long = sum(map(len, values)) >= _LONG_TEXT * len(values) or usual in chain(USUAL_TEXTS, *_PAIRS)
+    are_classes = is_few(len({*values}), len(values)) and (not is_long or name.isdecimal())
+    first = values[:1000]
+    # From Thai on, alphabets have texts without spaces.
+    num_texts = sum(" " in value.strip() or max(value) >= "\u0e00" for value in first)
+    return are_classes or (usual not in USUAL_TEXTS and 20 * num_texts < len(first))
 
 
 def usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
@@ -164,6 +197,7 @@ def usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
 def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) -> dict[str, list[str]]:
     """Return the columns that may be the label with their values: of usual names, else of few values, else numbers."""
     taken = {name for names in (*without, *data.named.values()) for name in named_columns(names)}
+    taken |= {*data.lists_of_objects()}
     values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
     usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
     few = [name for name, texts in values.items() if is_few(len(set(texts)), len(texts))]

@@ -154,7 +154,7 @@ def _table(text: str, source: str, *, delimiter: str, quote: str | None, has_hea
     width, names = len(first[1]), first[1] if has_header else [str(number + 1) for number in range(len(first[1]))]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         advice = "rename one, or set data.header: false if line 1 is a row"
-        problem = f"column {listing(repeated)} occurs more than once; {advice}"
+        problem = f"column {listing(repeated, width=200)} occurs more than once; {advice}"
         raise line_error(source, 1, problem, code="data.column_twice")
     chunks: list[list[pa.Array]] = [[] for _ in names]
     rows: list[list[str]] = []
@@ -163,7 +163,7 @@ def _table(text: str, source: str, *, delimiter: str, quote: str | None, has_hea
             advice = "data.separator and data.quote may be wrong, or a tab is missing or too many"
             if quote is not None:
                 advice = f"a field that contains {delimiter!r} or a line break must be in quotes; or set data.separator"
-            known = f"the header has {width} ({listing(names)})" if has_header else f"line 1 has {width}"
+            known = f"the header has {width} ({listing(names, width=200)})" if has_header else f"line 1 has {width}"
             raise line_error(source, line, f"{len(record)} fields, but {known}; {advice}", code="data.unreadable")
         rows.append(record)
         if len(rows) == 20_000:  # Arrow strings need a third of the memory of Python strings

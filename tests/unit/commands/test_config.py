@@ -182,6 +182,24 @@ FILES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any]
     "odd answers": ("a.jsonl", [_question(row, 13 + (row == 7)) for row in range(60)], {}, {"data.missing": "drop"}),
     "one context": ("a.jsonl", [_question(12 * row) for row in range(60)], {}, {"data.split.group_by": None}),
     "choices": ("a.csv", _rows(choice1=["x"], choice2=["y"], label=[0, 1]), {}, {"task.kind": "multiple_choice"}),
+    "no header, pairs": (
+        "a.tsv",
+        _rows(other=[text.upper() for text in TEXTS], score=[0.5, 2, 4]),
+        {},
+        {"data.header": False, "data.columns.text": "1", "data.columns.text_pair": "2", "task.kind": "regression"},
+    ),
+    "lists of objects": (
+        "a.jsonl",
+        _rows(votes=[[{"label": "a"}], [{"label": "b"}]]),
+        {"label": "votes.label"},
+        {"data.columns.label": "votes.label", "task.kind": "classification"},
+    ),
+    "deep": (
+        "a.jsonl",
+        [{"a": {"b": {"text": row["text"], "c": {"mood": row["mood"]}}}} for row in _rows(mood=["x", "y"])],
+        {},
+        {"data.columns.text": "a.b.text", "data.columns.label": "a.b.c.mood"},
+    ),
     "texts": ("a.csv", _rows(), {}, {"task.kind": "mlm"}),
     "pairs of texts": (
         "a.csv",
@@ -201,7 +219,7 @@ FILES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], dict[str, Any]
 @pytest.mark.parametrize("case", FILES)
 def test_the_written_file_of_each_kind_loads(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]):
     name, rows, options, expected = FILES[case]
-    source = _write(tmp_path / name, rows, header=case not in ("no header", "by number"))
+    source = _write(tmp_path / name, rows, header=not case.startswith(("no header", "by number")))
     init(tmp_path / "my.yaml", train=source, model=ELSEWHERE, json=True, **options)
     shown = json.loads(capsys.readouterr().out)
     assert {key: shown["config"].get(key) for key in expected} == expected
@@ -227,6 +245,40 @@ def test_a_name_that_repeats_in_a_header_is_an_error(tmp_path: Path, first: str)
     (tmp_path / "a.csv").write_text(first + NO_HEADER)
     with raises_code("data.column_twice", "line 1"):
         init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), model=ELSEWHERE)
+
+
+LONG = "uma casa muito longa " * 30
+
+
+@pytest.mark.parametrize(
+    ("first", "row", "code"),
+    [
+        (f"{LONG},x\n", f"{LONG} de madeira,x\n", "data.one_class"),
+        (f"{LONG},{LONG}dois,c0\n", f"{LONG},{LONG}sim,c%d\n", "data.label_column_unknown"),
+        (f"{LONG}\n", f"{LONG} e mais %d\n", "data.label_column_unknown"),
+    ],
+)
+def test_a_file_without_a_header_and_classes_names_the_header(tmp_path: Path, first: str, row: str, code: str):
+    (tmp_path / "a.csv").write_text(first + "".join(row % number if "%" in row else row for number in range(40)))
+    with raises_code(code, "--set data.header=false") as raised:
+        init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), model=ELSEWHERE)
+    assert str(raised.value).count("casa") <= 200 / len("uma casa muito longa ")
+
+
+@pytest.mark.parametrize("first", ["remark,mood\n", "1,2\n"])
+def test_a_header_is_not_asked_for_where_there_is_one(tmp_path: Path, first: str):
+    (tmp_path / "a.csv").write_text(first + "".join(f"{text},x\n" for text in TEXTS))
+    with raises_code("data.one_class") as raised:
+        init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), model=ELSEWHERE)
+    assert "data.header" not in str(raised.value)
+
+
+def test_a_test_file_with_labels_in_lists_is_no_file_to_predict(tmp_path: Path):
+    rows = _rows(votes=[[{"label": "a"}], [{"label": "b"}]])
+    train, test = _write(tmp_path / "a.jsonl", rows), _write(tmp_path / "t.jsonl", rows)
+    init(tmp_path / "my.yaml", train=train, test=test, label="votes.label", model=ELSEWHERE)
+    data = load_config(tmp_path / "my.yaml").config.data
+    assert (data.test, data.predict) == (test, {})
 
 
 @pytest.mark.parametrize(("other", "written"), [("cp1252", "cp1252"), ("ascii", "cp1252"), ("utf-8", None)])

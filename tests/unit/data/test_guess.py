@@ -6,9 +6,18 @@ import pyarrow as pa
 import pytest
 from raised import raises_code
 
-from paratune.data.guess import OptionGuess, guess_options
+from paratune.data.guess import OptionGuess, example_row, guess_options
 
 TEXTS = [f"this is the sentence number {row}" for row in range(40)]
+OTHERS = [f"another one, of the number {row}" for row in range(40)]
+QUESTIONS = [f"and is {row}" for row in range(40)]
+SCORES = [row % 5 + 0.5 * (row % 2) for row in range(40)]
+CODES = [f"G{7 * row}-x" for row in range(40)]
+LINKS = [f"https://a.example/page/number/{row}" for row in range(40)]
+VOTES = ["not sure", "a bit", "very much", "not"] * 10
+LONG_CLASSES = ["office for roads and bridges", "office for schools and parks"] * 20
+DEEP = [{"a": {"b": {"text": text, "c": {"mood": row % 2}}}} for row, text in enumerate(TEXTS)]
+VOTED = [[{"label": "ab"[row % 2], "by": "x"}] for row in range(40)]
 NO_COLUMNS: dict[str, str | None] = {"text": None, "text_pair": None, "label": None}
 
 
@@ -50,6 +59,26 @@ def test_the_task_is_that_of_the_labels(labels: list[Any], expected: dict[str, A
         ({"short": repeated("x y", "z u", "a b"), "long": TEXTS, "label": repeated(0, 1)}, ("long", None, "label")),
         ({"premise": TEXTS, "hypothesis": TEXTS, "label": repeated(0, 1, 2)}, ("premise", "hypothesis", "label")),
         ({"body": TEXTS, "spam": repeated("yes", "no")}, ("body", None, "spam")),  # the only column with few values
+        # Codes, links and names of classes are no texts beside texts, also under the names of pairs.
+        ({"remark": TEXTS, "by_1": CODES, "by_2": CODES, "mood": repeated(0, 1)}, ("remark", None, "mood")),
+        ({"at_1": LINKS, "at_2": LINKS, "remark": TEXTS, "mood": repeated(0, 1)}, ("remark", None, "mood")),
+        ({"by_1": VOTES, "by_2": VOTES, "remark": TEXTS, "label": repeated(0, 1)}, ("remark", None, "label")),
+        ({"word1": CODES, "word2": CODES, "label": repeated(0, 1)}, ("word1", "word2", "label")),  # there are no others
+        ({"query": VOTES, "passage": TEXTS, "label": repeated(0, 1)}, ("query", "passage", "label")),  # few queries
+        ({"Q": QUESTIONS, "A": TEXTS, "label": repeated(0, 1)}, ("Q", "A", "label")),
+        ({"question": QUESTIONS, "answer": TEXTS, "label": repeated(0, 1)}, ("question", "answer", "label")),
+        (
+            {"标题": [f"春天来了{row}" for row in range(40)], "url": LINKS, "label": repeated(0, 1)},
+            ("标题", None, "label"),
+        ),
+        # Without a header, columns are named by number.
+        ({"1": TEXTS, "2": OTHERS, "3": SCORES}, ("1", "2", "3")),
+        ({"1": repeated("yes", "no"), "2": CODES, "3": TEXTS, "4": OTHERS}, ("3", "4", "1")),
+        ({"1": QUESTIONS, "2": TEXTS, "3": repeated(0, 1)}, ("2", None, "3")),  # a title
+        ({"1": TEXTS, "2": CODES, "3": repeated(0, 1)}, ("1", None, "3")),
+        ({"1": CODES, "2": [f"word{row}" for row in range(40)], "3": repeated(0, 1)}, ("2", None, "3")),
+        ({"1": TEXTS, "2": LONG_CLASSES}, ("1", None, "2")),
+        ({"1": TEXTS, "2": OTHERS, "3": TEXTS, "4": repeated(0, 1)}, ("1", None, "4")),
     ],
 )
 def test_columns_have_usual_names_or_fitting_values(columns: dict[str, list[Any]], expected: tuple[str | None, ...]):
@@ -102,8 +131,6 @@ def test_the_metric_follows_the_largest_class(num_positive: int, best: str):
 
 
 WORDS = [["Ana", "met", f"Rui {row}"] for row in range(40)]
-OTHERS = [f"another one, of the number {row}" for row in range(40)]
-SCORES = [row % 5 + 0.5 * (row % 2) for row in range(40)]
 SPANS = [[{"start": 0, "end": 4, "label": "PER"}]] * 40
 
 
@@ -156,7 +183,15 @@ def test_pairs_for_embeddings(columns: dict[str, list[Any]], task: str | None, e
     [
         ({"label": repeated(1, 2, 3)}, {}, "classification", "--task ordinal"),
         ({"label": repeated("a;b", "b", "a")}, {}, "multi_label", "--task classification"),
-        ({"title": OTHERS, "label": repeated(0, 1)}, {}, "classification", "--text text,title"),
+        ({"title": OTHERS, "label": repeated(0, 1)}, {}, "classification", "--text text,title, or --text-pair title"),
+        ({"id": CODES, "url": LINKS, "label": repeated(0, 1)}, {}, "classification", ""),
+        ({"heading": QUESTIONS, "label": repeated(0, 1)}, {}, "classification", "--text-pair heading"),
+        (
+            {"text_pair": OTHERS, "context": TEXTS, "note": OTHERS, "label": repeated(0, 1)},
+            {},
+            "classification",
+            "context, note",
+        ),
         ({"label": repeated(0, 1), "mood": repeated("x", "y")}, {}, "classification", "--label mood"),
         ({"mood": repeated("x", "y"), "length": SCORES}, {}, "classification", "--label length"),
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0), "c": repeated(1, 0)}, {}, "multi_label", "--label a"),
@@ -185,6 +220,27 @@ def test_a_scale_has_a_range(labels: list[Any], expected: list[int] | None):
     assert guess.values.get("task.range") == expected
 
 
+@pytest.mark.parametrize(
+    ("columns", "named", "expected"),
+    [
+        ({"doc": DEEP}, {}, ("doc.a.b.text", "doc.a.b.c.mood")),
+        ({"doc": DEEP}, {"label": "doc.a.b.c.mood"}, ("doc.a.b.text", "doc.a.b.c.mood")),
+        ({"text": TEXTS, "votes": VOTED}, {"label": "votes.label"}, ("text", "votes.label")),
+        (
+            {"doc": [{"text": TEXTS[0], "votes": vote} for vote in VOTED]},
+            {"label": "doc.votes.label"},
+            ("doc.text", "doc.votes.label"),
+        ),
+    ],
+)
+def test_parts_have_any_depth(columns: dict[str, list[Any]], named: dict[str, str], expected: tuple[str, str]):
+    table = pa.table(columns)
+    values = guess_options(table, "x", columns=NO_COLUMNS | named, others=[table]).values
+    assert tuple(values[f"data.columns.{key}"] for key in ("text", "label")) == expected
+    assert values["task.labels"] in ([0, 1], ["a", "b"])
+    assert [*example_row(table, values)] == ["data.columns.text", "data.columns.label"]
+
+
 def test_parts_of_objects_are_columns():
     guess = guessed(
         {"review": [{"body": text, "stars": row % 2} for row, text in enumerate(TEXTS)]}, label="review.stars"
@@ -201,11 +257,38 @@ def test_parts_of_objects_are_columns():
         ({"text": TEXTS, "label": repeated(0, 1)}, {"label": "labl"}, "data.column_missing"),
         ({"n": list(range(40)), "label": repeated(0, 1)}, {}, "data.wrong_type"),
         ({"text": TEXTS, "label": [None] * 40}, {}, "data.value_missing"),
+        ({"remark": TEXTS, "mood": repeated("sad")}, {}, "data.one_class"),
+        ({"text": TEXTS, "votes": VOTED}, {}, "data.label_column_unknown"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(columns: dict[str, list[Any]], named: dict[str, str], code: str):
     with raises_code(code, "x.csv"):
         guessed(columns, **named)
+
+
+@pytest.mark.parametrize(
+    ("columns", "code", "values"),
+    [
+        ({"remark": TEXTS, "mood": repeated("sad")}, "data.one_class", ["mood has 'sad'"]),
+        ({"text": TEXTS, "label": repeated("sad")}, "data.one_class", ["'sad'"]),
+        ({"text": [0.25] * 40, "label": repeated(0, 1)}, "data.wrong_type", ["text: 0.25", "label: 0"]),
+        ({"text": ["0.25"] * 40}, "data.wrong_type", ["text: '0.25'"]),
+        ({"box": [[1, 2]] * 40, "n": [None] * 40, "label": repeated(0, 1)}, "data.wrong_type", ["[1, 2]", "n: empty"]),
+        ({"text": TEXTS, "votes": VOTED}, "data.label_column_unknown", ["'votes.label'", "'votes.by'"]),
+        # Layouts like SQuAD's, with several questions in a row.
+        ({"story": TEXTS, "qas": [[{"query_text": "x"}]] * 40}, "data.label_column_unknown", ["qas", "query_text"]),
+        ({"story": TEXTS, "questions": [[{"input": "x"}]] * 40}, "data.label_column_unknown", ["questions", "input"]),
+        ({"version": ["1"], "items": [[{"text": "x"}] * 2]}, "data.label_column_unknown", ["items", "list alone"]),
+    ],
+)
+def test_an_error_shows_what_was_found(columns: dict[str, list[Any]], code: str, values: list[str]):
+    with raises_code(code, *values):
+        guessed(columns)
+
+
+def test_questions_in_lists_are_named_for_the_task_qa():
+    with raises_code("data.column_missing", "qas", "answer_start"):
+        guessed({"context_text": TEXTS, "qas": [[{"query_text": "x", "answers": ["y"]}]] * 40}, "qa")
 
 
 @pytest.mark.parametrize(
