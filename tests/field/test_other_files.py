@@ -1,6 +1,7 @@
 """Files that stand for the data, nested objects, and spreadsheets."""
 
 import json
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from paratune.data.columns import TableReader
 from paratune.data.read import read_table
 from paratune.data.selection import select
 from paratune.data.slices import column_texts
+from paratune.data.tables import ENCODING
 
 FOLDER = Path(__file__).parent
 
@@ -73,6 +75,106 @@ def test_slices_and_figures_name_parts_of_objects():
     assert column_texts(table, "review.by.city", range(table.num_rows), source="x") == ["Ovar", "(none)"]
 
 
+def _write_texts(folder: Path, **texts: bytes) -> str:
+    for name, text in texts.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".txt" if path.parent.name != "unsup" else "").write_bytes(text)
+    return str(folder)
+
+
+def test_folders_of_classes_have_texts_and_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder = _write_texts(tmp_path / "train", pos__0_9=b"good\n\nvery", pos__1_8="olá".encode(), neg__0_2=b"bad")
+    _write_texts(tmp_path / "train", unsup__0=b"who knows", urls=b"http://x")
+    (tmp_path / "train/neg/.hidden").write_bytes(b"\0")
+    (tmp_path / "train/neg/words.feat").write_bytes(b"\0")
+    table = read_table(folder)
+    assert table.to_pydict() == {
+        "text": ["bad", "good\n\nvery", "olá", "who knows"],
+        "label": ["neg", "pos", "pos", None],
+    }
+    assert ENCODING not in (table.schema.metadata or {})
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 0
+
+
+def test_texts_of_a_folder_are_in_one_encoding_or_in_utf_8(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder = _write_texts(tmp_path, a__1="à noite".encode("cp1252"), a__2="à noite".encode(), b__1="é".encode("cp1252"))
+    table = read_table(folder)
+    assert table.column("text").to_pylist() == ["à noite", "à noite", "é"]
+    assert (table.schema.metadata or {})[ENCODING] == b"cp1252"
+    assert len([record for record in caplog.records if getattr(record, "code", None) == "data.encoding"]) == 1
+    with raises_code("data.encoding", str(Path("b", "1.txt"))):
+        read_table(_write_texts(tmp_path / "x", b__1=b"\x81\x8d"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "source", "expected"),
+    [
+        ({"train__pos__1": b"x", "test__pos__1": b"x", "train__urls": b"x"}, "", "train"),
+        ({"pos__1": b"x"}, "pos", "pos"),
+        ({"pos__1": b"x"}, "#train", ""),
+        ({}, "", ""),
+    ],
+)
+def test_other_folders_are_refused(tmp_path: Path, texts: dict[str, bytes], source: str, expected: str):
+    _write_texts(tmp_path, **texts)
+    with raises_code("data.format", str(tmp_path / expected)):
+        read_table(f"{tmp_path}{source}" if source.startswith("#") else str(tmp_path / source))
+
+
+ARFF = """% a comment
+@RELATION reviews
+
+@attribute 'the text' string
+@attribute Mood {glad,sad}
+@attribute n numeric
+@DATA
+'it\\'s late, again', sad, 1
+% another
+'fine', glad,2
+
+"""
+XML = """<?xml version="1.0"?>
+<reviews><review id="1"><text>it's &amp; late</text><mood>sad</mood></review>
+<review id="2"><mood>glad</mood></review></reviews>
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rows"),
+    [
+        (
+            "it's.arff",
+            ARFF,
+            [{"the text": "it's late, again", "Mood": "sad", "n": "1"}, {"the text": "fine", "Mood": "glad", "n": "2"}],
+        ),
+        ("a.arff", '@attribute s string\n@data\n"x, y"\n', [{"s": "x, y"}]),
+        (
+            "a.xml",
+            XML,
+            [{"id": "1", "text": "it's & late", "mood": "sad"}, {"id": "2", "text": None, "mood": "glad"}],
+        ),
+    ],
+)
+def test_the_command_of_the_error_converts_the_file(tmp_path: Path, name: str, text: str, rows: list[dict[str, str]]):
+    (tmp_path / name).write_text(text)
+    with raises_code("data.format", name) as raised:
+        read_table(str(tmp_path / name))
+    command = f"{sys.executable}{str(raised.value).partition('python')[2]}"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    (made,) = tmp_path.glob("NEW.*")
+    assert read_table(str(made)).to_pylist() == rows
+
+
+def test_an_object_over_several_lines_is_a_row(tmp_path: Path):
+    row = {"text": "the bus was late", "by": {"city": "Ovar"}, "spans": [{"start": 4, "end": 7}] * 2}
+    (tmp_path / "a.json").write_text(json.dumps(row, indent=2))
+    assert read_table(str(tmp_path / "a.json")).to_pylist() == [row]
+    (tmp_path / "a.json").write_text(f"{json.dumps(row, indent=2)}\n" * 2)
+    with raises_code("data.unreadable", "line 1", "jq -c"):
+        read_table(str(tmp_path / "a.json"))
+
+
 TABLE = pd.DataFrame({"text": ["a b", "c", "d"], "label": [1, 0, 1]})
 
 
@@ -98,6 +200,7 @@ def test_columns_of_lists_are_a_table_and_one_row_in_json_lines(tmp_path: Path):
         TABLE.set_axis(["x", "y", "z"]).to_json(orient="index"),
         TABLE.set_axis(["x", "y", "z"]).to_json(orient="columns"),
         TABLE.to_json(orient="values"),
+        '{"r1": {"text": "a", "n": 1}, "r2": {"text": "b", "n": 1, "note": "c"}}',
         '{"columns": ["a", "a"], "data": [[1, 2]]}',
         '{"columns": ["a", "b"], "data": [[1, 2], [3]]}',
     ],

@@ -167,9 +167,9 @@ class Data(Section):
 
     train: Columnar | None = None
     """Training data: a CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets`
-    (FOLDER#SPLIT when it has several splits), `demo:sentences`, or a data set of the hub, `hub:NAME` or
-    `hub:NAME/CONFIG` (NAME@SPLIT when it has several splits); or your own data set, `code:package.module:function`
-    (docs/howto/extend.md). A list of these is read in order."""
+    (FOLDER#SPLIT when it has several splits) or with a folder of text files for each class, `demo:sentences`, or a data
+    set of the hub, `hub:NAME` or `hub:NAME/CONFIG` (NAME@SPLIT when it has several splits); or your own data set,
+    `code:package.module:function` (docs/howto/extend.md). A list of these is read in order."""
     validation: Text | None = None
     """Validation data, one source as in `train`; evaluated during training, and used to select the best model."""
     test: Text | None = None

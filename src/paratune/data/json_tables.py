@@ -50,6 +50,8 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
     items = None if whole is None else _rows_of_table(whole, source)
     if items is None and text.lstrip().startswith("["):
         items = _load_json(text, source, source, "")
+    elif items is None and whole is not None:
+        items = [whole]  # a row over several lines
     if items is not None:
         objects = ((f"item {number}", value) for number, value in enumerate(items))
     else:
@@ -135,7 +137,7 @@ def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
         return [{name: part.get(key) for name, part in value.items()} for key in dict.fromkeys(chain(*keys))]
     # Lists of objects or lists are no values of a row, and objects with the same keys are rows or columns.
     lists = [isinstance(part, list) and any(isinstance(item, dict | list) for item in part) for part in parts]
-    are_alike = 1 < len(keys) == len(parts) and all(len(part) > 1 and part == keys[0] for part in keys)
+    are_alike = 1 < len(keys) == len(parts) and len(set(keys[0]).intersection(*keys)) > 1
     if are_alike or (lists and all(lists)):
         advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
         message = f"{source} is one object, whose values are no columns of a row ({listing(value)}); {advice}"
@@ -235,7 +237,8 @@ def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines, which also splits at U+2028
         if line.strip():
             place = f"line {number}"
-            yield place, _load_json(line, f"{source}, {place}", source, "; expected one object per line")
+            advice = "; expected one object per line, as jq -c . FILE > NEW.jsonl writes it"
+            yield place, _load_json(line, f"{source}, {place}", source, advice)
 
 
 def _load_json(text: str, where: str, source: str, advice: str) -> Any:

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -57,8 +58,7 @@ def source_error(source: object, problem: str, *, code: str, **facts: Any) -> Da
 def read_table(source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     """Return a table with at least one row; columns of CSV and TSV are strings, with "" for empty fields.
 
-    `source` is a file, a folder saved by `datasets`, `demo:NAME`, `hub:NAME` or `code:package.module:function`, as in
-    `data.train`.
+    `source` is a file, a folder, `demo:NAME`, `hub:NAME` or `code:package.module:function`, as in `data.train`.
 
     Raises:
         ConfigError: Own code cannot be imported, or raises an error.
@@ -114,7 +114,7 @@ def _read_path(source: str, reading: FileReading) -> pa.Table:
     assert whole is not None
     path, split = path_and_split(whole)
     if path.exists():
-        return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split, reading)
+        return _read_folder(path, split, reading) if path.is_dir() else _read_file(path, split, reading)
     parent = path.parent
     also = f"; nor does its folder {parent}"
     if parent.is_dir():
@@ -162,6 +162,10 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
     if is_plain and (named := text_format(text)) is not None:
         log.info("%s: read as %s", path, named[0])
         table = named[1](text, str(path), reading)
+    elif kind in _CONVERTED:
+        code, suffix = _CONVERTED[kind]
+        command = f"python -c '{code}' {quote(str(path))} > NEW{suffix}"
+        raise source_error(path, f": files with {kind} are not read; convert it: {command}", code="data.format")
     elif not is_known:
         allowed = f"(allowed: {', '.join((*PARSERS, PARQUET, *SPREADSHEETS))}, each also with .gz); rename a text file"
         raise source_error(path, f": files with {kind or 'no suffix'} cannot be read {allowed}", code="data.format")
@@ -238,14 +242,28 @@ PARSERS: dict[str, Callable[[str, str, FileReading], pa.Table]] = {
 """Parser of the text of a file by suffix; files with other suffixes have one of `TEXT_FORMATS`."""
 _ONE_FORMAT = (".csv", ".jsonl", ".json", ".ndjson", ".conllu")
 """Suffixes of files that have no other format."""
+_CONVERTED = {
+    ".xml": (
+        "import json, sys, xml.etree.ElementTree as tree; rows = tree.parse(sys.argv[1]).getroot(); "
+        r'print(*(json.dumps({**row.attrib, **{part.tag: part.text for part in row}}) for row in rows), sep="\n")',
+        ".jsonl",
+    ),
+    ".arff": (
+        r'import csv, re, sys; head, data = re.split(r"(?im)^@data.*\n", open(sys.argv[1]).read(), maxsplit=1); '
+        r'names = [name for _, name in re.findall(r"(?im)^@attribute\s+([\x22\x27]?)(.+?)\1\s", head)]; '
+        r'rows = (row for row in data.split("\n") if row[:1] not in "%"); quote = max("\x22\x27", key=data.count); '
+        r'rows = csv.reader(rows, quotechar=quote, escapechar="\\", skipinitialspace=True); '
+        "csv.writer(sys.stdout).writerows([names, *rows])",
+        ".csv",
+    ),
+}
+"""Python that prints the rows of other formats, by suffix, and the suffix for what it prints."""
 
 
-def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
+def _read_folder(path: Path, split: str | None, reading: FileReading) -> pa.Table:
     is_one, is_several = (path / "state.json").is_file(), (path / "dataset_dict.json").is_file()
     if not is_one and not is_several:
-        problem = " is a folder that was not saved by `datasets` (save_to_disk); name a file in it that has a row for "
-        problem += "each text"
-        raise source_error(path, problem, code="data.format")
+        return _read_class_folders(path, split, reading)
     datasets = require("datasets", extra="hub")
     try:
         dataset = datasets.load_from_disk(str(path))
@@ -255,6 +273,31 @@ def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
         problem = f" has a single split; name it without #{split}"
         raise source_error(path, problem, code="data.split_unknown", split=split)
     return _as_table(_pick(dataset, split, str(path), "#") if is_several else dataset)
+
+
+def _read_class_folders(path: Path, split: str | None, reading: FileReading) -> pa.Table:
+    """Return the texts in the folders of a folder, such as `pos/0_9.txt`; the label is the name of their folder."""
+    inner = sorted(path.glob("[!.]*/[!.]*"))
+    files = [file for file in inner if file.suffix.lower() in ("", ".txt")]
+    folders = listing(sorted({str(item.parent) for item in inner if item.is_dir()}))
+    if folders or not files or split is not None:
+        problem = " was not saved by `datasets` (save_to_disk), and has no folder of .txt files for each class"
+        advice = f"a folder, such as {folders}" if folders else "a file in it that has a row for each text"
+        raise source_error(path, f"{problem}; name {advice}", code="data.format")
+    try:
+        raws = [file.read_bytes() for file in files]
+    except OSError as error:
+        raise source_error(error.filename, f" cannot be read: {error.strerror}", code="data.unreadable") from error
+    texts, encoding = list[str](), reading.encoding
+    for file, raw in zip(files, raws, strict=True):
+        is_utf8 = raw.decode(errors="ignore").encode() == raw
+        text, guessed = decode(raw, str(file), reading.encoding if is_utf8 else encoding)
+        encoding = guessed or encoding  # once, with one warning
+        texts.append(text)
+    log.info("%s: read as text files in folders of classes", path)
+    labels = [None if file.parent.name == "unsup" else file.parent.name for file in files]  # as in aclImdb
+    about = None if encoding == reading.encoding else {ENCODING: encoding}
+    return pa.table([pa.array(texts), pa.array(labels, pa.string())], names=["text", "label"], metadata=about)
 
 
 def _pick(splits: Any, split: str | None, source: str, mark: str) -> Any:

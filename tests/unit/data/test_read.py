@@ -145,7 +145,7 @@ BAD = {
     ],
     "a.json": [
         (b"[1, 2]", "item 0: 1 is not an object"),
-        (b'{\n "a": 1\n}', "line 1: not JSON"),
+        (b'{\n "a": 1\n}\n{\n "a": 2\n}', "line 1: not JSON"),
         (b'[{"a": 1, "a": 2}]', "the key a occurs more than once"),
         (5000 * b"[" + 5000 * b"]", "JSON"),
         (b'{"data": [{"paragraphs": [],\n "paragraphs": []}]}\n', "the key paragraphs occurs more than once"),
