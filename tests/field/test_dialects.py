@@ -109,6 +109,8 @@ def test_cp1252_is_guessed_with_one_warning(caplog: pytest.LogCaptureFixture):
         ("これはテストです", "shift-jis"),
         ("这是一个测试", "gbk"),
         ("안녕하세요", "euc-kr"),
+        ("Człowiek był miły i łaskawy", "cp1250"),
+        ("El niño pidió más café", "cp850"),
         ("a \x81 b", "latin-1"),
         ("não são então \udce9", "utf-8"),  # one damaged byte
     ],

@@ -76,8 +76,10 @@ def decode(raw: bytes, source: str, encoding: str | None = None) -> tuple[str, s
         begin = max(raw.rfind(b"\n", 0, byte) + 1, byte - 30)
         shown = raw[begin : byte + 30].partition(b"\n")[0].decode("cp1252", "replace")
         line = raw.count(b"\n", 0, byte) + 1
-        # Outside ASCII, characters of cp1252 mostly stand alone: other alphabets have runs, damaged UTF-8 sequences.
-        in_runs = sum(map(len, re.findall(rb"[\x80-\xff]{3,}|[\xc2-\xf4][\x80-\xbf]", raw)))
+        # Outside ASCII, characters of cp1252 mostly stand alone: other alphabets have runs, damaged UTF-8 sequences,
+        # and cp1250 and cp850 signs inside words, such as the superscript 3 for the Polish l.
+        sign = rb"[a-z][\x80-\x84\x86-\x90\x9f\xa1-\xac\xae-\xb6\xb8-\xbf][a-z]"
+        in_runs = sum(map(len, re.findall(rb"[\x80-\xff]{3,}|[\xc2-\xf4][\x80-\xbf]|" + sign, raw)))
         is_alone = 2 * in_runs < len(re.findall(rb"[\x80-\xff]", raw))
         if encoding is None and marked is None and is_alone and not re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", raw):
             message = "%s: not UTF-8; read as cp1252, in which line %d is %r; if it is wrong, set data.encoding"
