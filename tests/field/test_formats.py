@@ -229,6 +229,24 @@ def test_lists_as_python_prints_them_are_sets_of_labels():
     assert (samples.rows.tolist(), samples.labels.tolist()) == ([0, 1], [[1, 1], [0, 0]])
 
 
+ADDRESS = "https://" + "x" * 100
+
+
+@pytest.mark.parametrize(
+    ("cells", "rows"),
+    [
+        ("['tea'\n 'hot' \"it's\"]", [["tea", "hot", "it's"]]),  # of numpy
+        ('["a \' \' b","c"]', [["a ' ' b", "c"]]),
+        (f"['see', '{ADDRESS}', 'now', 'or', 'late', 'on', 'it']", [["see", ADDRESS, "now", "or", "late", "on", "it"]]),
+        ("[100000000000000000000000]", ["[100000000000000000000000]"]),
+    ],
+)
+def test_lists_in_csv_keep_their_items(tmp_path: Path, cells: str, rows: list[Any]):
+    doubled = cells.replace('"', '""')
+    (tmp_path / "a.csv").write_text(f'words,id\n"{doubled}",1\n')
+    assert read_table(str(tmp_path / "a.csv")).column("words").to_pylist() == rows
+
+
 SPANS = {
     "cluener.jsonl": ("text", "label", [["B-PER", "O", "B-PER", "O", "B-LOC"], ["O"]]),
     "doccano_spans.jsonl": ("text", "label", [["O"] * 7, ["B-PER", "O", "B-PER", "I-PER", "O", "B-LOC", "O"]]),

@@ -7,6 +7,7 @@ import ast
 import codecs
 import csv
 import io
+import json
 import logging
 import re
 import sys
@@ -15,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, product
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -184,14 +185,27 @@ def _with_lists(column: pa.ChunkedArray, where: str) -> pa.Array | pa.ChunkedArr
         return column
     try:
         with warnings.catch_warnings(action="ignore"):  # of backslashes in texts that are no lists
-            lists = [ast.literal_eval(text) if text else None for text in column.to_pylist()]
-        # A label or a word is shorter than a paragraph.
-        is_text = any(isinstance(item, str) and len(item) > 100 for row in lists for item in row or ())
-        found = pa.array(["\n".join(row or ()) for row in lists] if is_text else lists)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, pa.ArrowException):
+            lists = [_as_list(text) if text else None for text in column.to_pylist()]
+        lengths = [len(item) for items in lists for item in items or () if isinstance(item, str)]
+        # Labels and words are shorter than paragraphs, but for an address among them.
+        is_text = max(lengths, default=0) > 100 and sum(lengths) > 20 * len(lengths)
+        found = pa.array(["\n".join(items or ()) for items in lists] if is_text else lists)
+    except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError, pa.ArrowException):
         return column
     log.info("%s: lists, as Python prints them, are read as %s", where, "texts" if is_text else "lists")
     return found
+
+
+def _as_list(text: str) -> list[Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = ast.literal_eval(text)
+        if repr(value) != text:  # numpy prints ['tea' 'hot'], which Python joins to one text
+            value = ast.literal_eval(re.sub(r"""(?<=['"])\s+(?=['"])""", ", ", text))
+    if not isinstance(value, list):
+        raise TypeError(text)
+    return value
 
 
 def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
