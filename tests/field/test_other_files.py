@@ -190,8 +190,14 @@ def test_columns_of_lists_are_a_table_and_one_row_in_json_lines(tmp_path: Path):
     for name, rows in (("a.json", 3), ("a.jsonl", 1)):
         (tmp_path / name).write_text(json.dumps(TABLE.to_dict("list")))
         assert read_table(str(tmp_path / name)).num_rows == rows
-    (tmp_path / "a.json").write_text(json.dumps({"tokens": ["a", "b"], "id": "x"}))
-    assert read_table(str(tmp_path / "a.json")).to_pylist() == [{"tokens": ["a", "b"], "id": "x"}]
+    for row in ({"tokens": ["a", "b"], "id": "x"}, {"tokens": ["a", "b"], "tags": ["O", "O"]}):
+        (tmp_path / "a.json").write_text(json.dumps(row))
+        assert read_table(str(tmp_path / "a.json")).to_pylist() == [row]
+
+
+def test_columns_with_numbers_for_names_are_not_rows(tmp_path: Path):
+    TABLE.set_axis(["0", "1"], axis=1).to_json(tmp_path / "a.json")
+    assert read_table(str(tmp_path / "a.json")).to_pydict() == {"0": ["a b", "c", "d"], "1": [1, 0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -201,6 +207,7 @@ def test_columns_of_lists_are_a_table_and_one_row_in_json_lines(tmp_path: Path):
         TABLE.set_axis(["x", "y", "z"]).to_json(orient="columns"),
         TABLE.to_json(orient="values"),
         '{"r1": {"text": "a", "n": 1}, "r2": {"text": "b", "n": 1, "note": "c"}}',
+        '{"version": 1, "rows": [{"text": "a"}, {"text": "b"}]}',
         '{"columns": ["a", "a"], "data": [[1, 2]]}',
         '{"columns": ["a", "b"], "data": [[1, 2], [3]]}',
     ],

@@ -115,7 +115,7 @@ def _finish_annotations(columns: dict[str, list[Any]], source: str) -> None:
 def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
     """Return the rows of a table in one object: `data`, or as `to_json` of pandas writes it; None for another object.
 
-    Columns may also be lists, except in a file of JSON lines, where the object is a row of lists.
+    Columns may also be lists, except in a file of JSON lines and where no text has a space: they are a row of words.
 
     Raises:
         DataError: The object has several tables, or rows or columns by other names than numbers.
@@ -128,15 +128,18 @@ def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
         is_row = [isinstance(row, list) and len(row) == len(names) == width for row in data]
         return [dict(zip(map(str, names), row, strict=True)) if is_row[at] else row for at, row in enumerate(data)]
     lengths = {len(part) if isinstance(part, list) else 0 for part in parts}
-    if len(lengths) == 1 and max(lengths) > 1 and ".jsonl" not in source and ".ndjson" not in source:
+    items = [item for part in parts if isinstance(part, list) for item in part]
+    is_table = any(isinstance(item, dict | list) or (isinstance(item, str) and " " in item) for item in items)
+    if is_table and len(lengths) == 1 and max(lengths) > 1 and ".jsonl" not in source and ".ndjson" not in source:
         return [dict(zip(value, row, strict=True)) for row in zip(*parts, strict=True)]
     keys = [dict.fromkeys(part) for part in parts if isinstance(part, dict)]
+    if 0 < len(keys) == len(parts) and all(map(str.isdecimal, chain(*keys))):  # orient="columns", the default of pandas
+        return [{name: part.get(key) for name, part in value.items()} for key in dict.fromkeys(chain(*keys))]
     if 0 < len(keys) == len(parts) and all(map(str.isdecimal, value)):  # orient="index"
         return parts
-    if 0 < len(keys) == len(parts) and all(map(str.isdecimal, chain(*keys))):  # orient="columns"
-        return [{name: part.get(key) for name, part in value.items()} for key in dict.fromkeys(chain(*keys))]
     # Lists of objects or lists are no values of a row, and objects with the same keys are rows or columns.
-    lists = [isinstance(part, list) and any(isinstance(item, dict | list) for item in part) for part in parts]
+    named = [part for part in parts if isinstance(part, str | list | dict)]
+    lists = [isinstance(part, list) and any(isinstance(item, dict | list) for item in part) for part in named]
     are_alike = 1 < len(keys) == len(parts) and len(set(keys[0]).intersection(*keys)) > 1
     if are_alike or (lists and all(lists)):
         advice = "write an object per line, or a list of objects (pandas: to_json(FILE, orient='records', lines=True))"
