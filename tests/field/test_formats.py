@@ -1,5 +1,6 @@
 """Famous formats are recognised by their content, whatever the name of the file is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,14 @@ def test_lists_in_csv_keep_their_items(tmp_path: Path, cells: str, rows: list[An
     doubled = cells.replace('"', '""')
     (tmp_path / "a.csv").write_text(f'words,id\n"{doubled}",1\n')
     assert read_table(str(tmp_path / "a.csv")).column("words").to_pylist() == rows
+
+
+def test_the_text_of_a_span_has_its_end(tmp_path: Path):
+    row = {"text": "Ana, Rui", "label": {"PER": {"Ana": [[0, 3]], "Rui": [[5, 8]]}}}  # the places behind the texts
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    reader = TableReader(read_table(str(tmp_path / "a.jsonl")), Columns(text="text", label="label"), "drop", "x")
+    assert select_words(reader, NER).words == [["Ana", ",", "Rui"]]
+    assert [tags.tolist() for tags in select_words(reader, NER).tags or ()] == [[1, 0, 1]]
 
 
 SPANS = {

@@ -292,10 +292,11 @@ def _doccano_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cluener_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with spans in place of {"PER": {"Ana": [[0, 2]]}}, which has places of first and last characters."""
+    """Return a row with spans in place of {"PER": {"Ana": [[0, 2]]}}; the text has the end of its span."""
     with suppress(AttributeError, LookupError, TypeError, ValueError):
-        places = [(kind, place) for kind, texts in row["label"].items() for each in texts.values() for place in each]
-        return row | {"label": [{"start": first, "end": last + 1, "label": kind} for kind, (first, last) in places]}
+        places = [(kind, *item) for kind, texts in row["label"].items() for item in texts.items()]
+        spans = [(kind, first, first + len(text)) for kind, text, where in places for first, _ in where]
+        return row | {"label": [{"start": start, "end": end, "label": kind} for kind, start, end in spans]}
     return row
 
 
