@@ -12,7 +12,7 @@ from paratune.api.apply import allow_source
 from paratune.base.text import listing, plain
 from paratune.commands.options import Json, LabelColumn, Overrides, PairColumn, TextColumn, check_output
 from paratune.config.own_code import imported_code
-from paratune.config.plain import one_line
+from paratune.config.plain import flatten, one_line
 from paratune.console import print_json, print_result, print_table
 from paratune.errors import ConfigError
 
@@ -98,9 +98,14 @@ def init(
     sources = {name: source for name, source in named.items() if source is not None}
     for source in sources.values() if run_code else ():
         allow_source(source)
+    chosen = flatten(given.values)  # what other settings are guessed from
+    model = chosen.get("model.name", model)
     name_of_model = model or (DEMO_MODEL if find_spec(DEMO_PACKAGE) else _HUB_MODEL)
     columns = {"text": text, "text_pair": text_pair, "label": label}
-    guess, tables = read_and_guess(sources, columns, task, name_of_model, given)
+    for key in columns:
+        names = chosen.get(f"data.columns.{key}")
+        columns[key] = ",".join(names) if isinstance(names, list) else str(names) if names is not None else columns[key]
+    guess, tables = read_and_guess(sources, columns, chosen.get("task.kind", task), name_of_model, given)
     guess.reasons |= {} if model else {"model.name": "no --model was given"}
     checked = check(guess, tables, path)
     head = f"Written by paratune config init from {plain(train)}; a comment has the reason."

@@ -305,6 +305,16 @@ def test_set_replaces_guesses_and_says_how_files_are_read(tmp_path: Path):
     )  # fmt: skip
 
 
+def test_set_names_model_task_and_columns_of_other_guesses(tmp_path: Path):
+    train = _write(tmp_path / "a.csv", _rows(label=[0, 1], other=["tea|hot", "tea"], second=[0, 1]))
+    overrides = [f"model.name={ELSEWHERE}", "task.kind=multi_label", "data.columns.label=other"]
+    init(tmp_path / "my.yaml", train=train, model="/nowhere", set_=overrides)
+    config = load_config(tmp_path / "my.yaml").config
+    assert (config.task.kind, config.task.labels, config.data.split.stratify) == ("multi_label", ["hot", "tea"], False)
+    init(tmp_path / "two.yaml", train=train, model=ELSEWHERE, set_=["data.columns.label=[label, second]"])
+    assert load_config(tmp_path / "two.yaml").config.task.labels == ["label", "second"]
+
+
 @pytest.mark.parametrize("override", ["data.encoding=cp99", "data.encodign=cp1252", "x", "train.epochs=many"])
 def test_a_wrong_set_writes_nothing(tmp_path: Path, override: str):
     train = _write(tmp_path / "a.csv", _rows(label=[0, 1]))
