@@ -85,9 +85,8 @@ def _select_rows(reader: TableReader, task: Task) -> Samples:
     lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
     raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
     if raw_labels is not None:
-        if not isinstance(task, MultiLabelTask):
-            known = task.labels if isinstance(task, ClassTask) else ()
-            raw_labels = without_marks(without_lists(raw_labels), known)
+        raw_labels = raw_labels if isinstance(task, MultiLabelTask) else without_lists(raw_labels)
+        raw_labels = without_marks(raw_labels, task.labels if isinstance(task, ClassTask) else ())
         if isinstance(task, RegressionTask | EmbeddingTask):
             raw_labels = with_points(raw_labels, separator_of(reader.table))
         rule = {

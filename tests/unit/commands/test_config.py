@@ -315,6 +315,13 @@ def test_set_names_model_task_and_columns_of_other_guesses(tmp_path: Path):
     assert load_config(tmp_path / "two.yaml").config.task.labels == ["label", "second"]
 
 
+def test_a_rare_mark_is_no_label_of_several_either(tmp_path: Path):
+    train = _write(tmp_path / "a.csv", _rows(label=["n/a", *["tea|hot", "tea", "hot", "tea|new", "new"] * 4]))
+    init(tmp_path / "my.yaml", train=train, model=ELSEWHERE, task="multi_label")
+    config = load_config(tmp_path / "my.yaml").config
+    assert (config.task.labels, config.data.missing) == (["hot", "new", "tea"], "drop")
+
+
 @pytest.mark.parametrize("override", ["data.encoding=cp99", "data.encodign=cp1252", "x", "train.epochs=many"])
 def test_a_wrong_set_writes_nothing(tmp_path: Path, override: str):
     train = _write(tmp_path / "a.csv", _rows(label=[0, 1]))
