@@ -59,9 +59,7 @@ _CHOICES_NEEDED = (
 )
 
 
-def select(
-    reader: TableReader, task: Task, *, too_long: TooLong = lambda questions: [False] * len(questions)
-) -> Samples:
+def select(reader: TableReader, task: Task, *, too_long: TooLong | None = None) -> Samples:
     """Return the samples of a table for any task; `too_long` is that of questions, none of which are by default."""
     if isinstance(task, TokenClassificationTask):
         return select_words(reader, task)
