@@ -98,17 +98,12 @@ def _read_override(override: str) -> Layer:
     text = text.strip()
     is_yaml = text[:1] in "'\"" or text.lower() in ("null", "~") or (text[:1] == "[" and isinstance(value, list))
     is_yaml = is_yaml or (parts[1:2] == ["columns"] and isinstance(value, int | float))  # a column by its number
-    if (isinstance(value, ValueError) or not is_yaml) and _is_text(parts):
+    found = [section_options(section).get(parts[-1]) for section in sections_at(".".join(parts[:-1]))]
+    is_text = any(found) and all(option is None or option.is_text for option in found)
+    if is_text and (isinstance(value, ValueError) or not is_yaml):
         value = text
     if isinstance(value, ValueError):
         message = f"{key}: {text!r} is {value}; put text with special characters in quotes"
         return Layer(problems=[Problem(message, place=SET, code="cli.invalid_value")])
     name = ".".join(parts)
     return layer_of(name, value, dict.fromkeys([name, *keys_inside(value, name)], SET))
-
-
-def _is_text(parts: Sequence[str]) -> bool:
-    """Return whether the setting of a dotted key is a text, or a list of texts, in all kinds of its section."""
-    sections = sections_at(".".join(parts[:-1]))
-    options = [option for section in sections if (option := section_options(section).get(parts[-1])) is not None]
-    return bool(options) and all(option.is_text for option in options)

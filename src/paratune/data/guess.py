@@ -335,7 +335,11 @@ def _put_labels(
     kind, reason = (task, None) if task else _kind(guess, values, separator, label)
     guess.put("task.kind", kind, reason)
     if kind == "regression":
-        _put_range(guess, values)
+        numbers = [number for value in values if (number := as_number(value)) is not None]
+        ends = [min(numbers, default=0.0), max(numbers, default=0.0)]
+        # The ends of a scale are whole numbers that occur more than once, unlike those of an amount.
+        if ends[0] < ends[1] and all(end.is_integer() and numbers.count(end) > 1 for end in ends):
+            guess.put("task.range", [int(end) for end in ends], "lowest and highest score; widen it for a wider scale")
         return
     num_rows = len(values)
     if kind == "multi_label":
@@ -361,14 +365,6 @@ def _put_labels(
         largest = max(counts.values()) / counts.total() if counts else 0
         best = "accuracy" if largest <= _BALANCED_SHARE else "f1_macro"
         guess.put("evaluate.best", best, f"the largest class has {largest:.0%} of the rows")
-
-
-def _put_range(guess: OptionGuess, values: Sequence[Any]) -> None:
-    """Set the range of a scale: its ends are whole numbers that occur more than once, unlike those of an amount."""
-    numbers = [number for value in values if (number := as_number(value)) is not None]
-    ends = [min(numbers, default=0.0), max(numbers, default=0.0)]
-    if ends[0] < ends[1] and all(end.is_integer() and numbers.count(end) > 1 for end in ends):
-        guess.put("task.range", [int(end) for end in ends], "lowest and highest score; widen it for a wider scale")
 
 
 def _kind(guess: OptionGuess, values: Sequence[Any], separator: str | None, label: str) -> tuple[str, str]:

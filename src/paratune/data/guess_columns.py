@@ -201,17 +201,12 @@ def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) 
     values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
     usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
     few = [name for name, texts in values.items() if is_few(len(set(texts)), len(texts))]
-    separator = separator_of(data.table)
-    numbers = [name for name, texts in values.items() if _has_fractions(with_points(texts, separator))]
-    return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *numbers])}
+    read = {name: [*map(as_number, with_points(texts, separator_of(data.table)))] for name, texts in values.items()}
+    # Numbers with fractions: ids are whole.
+    scores = [name for name, row in read.items() if None not in row and any(value % 1 for value in row if value)]
+    return {name: sorted(set(values[name])) for name in dict.fromkeys([*usual, *few, *scores])}
 
 
 def is_few(num_values: int, num_rows: int) -> bool:
     """Return whether a column with these different values in these rows may have classes."""
     return 2 <= num_values <= max(2, num_rows // 10)
-
-
-def _has_fractions(texts: Sequence[Any]) -> bool:
-    """Return whether values are numbers, not all of them whole, as ids are."""
-    numbers = [number for text in texts if (number := as_number(text)) is not None]
-    return len(numbers) == len(texts) and not all(number.is_integer() for number in numbers)

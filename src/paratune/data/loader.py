@@ -265,7 +265,9 @@ class TrainBatches:
         if self.compare_every is not None and (step + 1) % self.compare_every == 0:
             shares_of_groups = self._to_compare(shares_of_groups)
         elif self.num_buckets is not None:
-            shares_of_groups = self._in_buckets(shares_of_groups, lengths, self.num_buckets)
+            of_step = np.concatenate(shares_of_groups)
+            longest_first = of_step[np.argsort(-lengths[of_step], kind="stable")]
+            shares_of_groups = self._in_parts(longest_first, self.num_buckets)
         shares = [groups.samples_of(share) for share in shares_of_groups]
         num_rows, length = None, None
         if self.equal_shapes:
@@ -282,11 +284,6 @@ class TrainBatches:
         if store.sample_offsets is not None:
             num_rows = max(1, *(int(store.num_sequences_at(share).sum()) for share in shares))
         return num_rows, int(store.sequence_lengths_at(indices).max())
-
-    def _in_buckets(self, shares: list[IntArray], lengths: IntArray, num_parts: int) -> list[IntArray]:
-        """Return the groups, sorted from the longest to the shortest, in smaller micro-batches."""
-        groups = np.concatenate(shares)
-        return self._in_parts(groups[np.argsort(-lengths[groups], kind="stable")], num_parts)
 
     def _to_compare(self, shares: list[IntArray]) -> list[IntArray]:
         """Return the groups in their random order, in micro-batches not larger than those of other steps."""

@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
@@ -332,7 +333,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         values = {f"token_{name}": rows for name, rows in (token_values or {}).items()}
         values |= {"tokens": ids} | ({} if type_ids is None else {"type_ids": type_ids})
         for name, file in self._files.items():
-            flat = flat_array(values[name], self._dtypes[name])
+            flat = np.fromiter(chain.from_iterable(values[name]), self._dtypes[name], sum(map(len, values[name])))
             self._num_unknown += int(np.count_nonzero(flat == self._unknown_id)) if name == "tokens" else 0
             file.write(flat.data)
         self._lengths.extend(map(len, ids))
@@ -398,11 +399,6 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
 def offsets_of(lengths: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
     """Return the first place of each of several consecutive parts, and the end of the last one, (len(lengths) + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def flat_array(rows: list[list[int]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the items of all rows as one array."""
-    return np.fromiter((item for row in rows for item in row), dtype=dtype, count=sum(map(len, rows)))
 
 
 def remove_folder(folder: Path) -> None:
