@@ -230,6 +230,12 @@ def test_lists_as_python_prints_them_are_sets_of_labels():
     assert (samples.rows.tolist(), samples.labels.tolist()) == ([0, 1], [[1, 1], [0, 0]])
 
 
+def test_a_table_of_words_that_ends_in_an_empty_line_is_no_sentence(tmp_path: Path):
+    (tmp_path / "a.tsv").write_text("blood\tO\nplasma\tA\n" * 20 + "\n")
+    assert read_table(str(tmp_path / "a.tsv"), FileReading(header=False)).num_rows == 40
+    assert read_table(str(tmp_path / "a.tsv")).column_names == ["blood", "O"]
+
+
 ADDRESS = "https://" + "x" * 100
 
 

@@ -184,7 +184,7 @@ def _is_conll(rows: list[list[str]], text: str) -> bool:
     if len(tags) + ("O" not in tags) < 2 or any(len(row) != len(rows[0]) or " " in row[0] for row in rows):
         return False
     # Tags without B- and I-: O is one of few, line 1 is no header, and empty lines are between sentences.
-    is_plain = "O" in tags and 10 * len(tags) < len(rows) and tags[rows[0][-1]] > 1 and re.search(r"\S\s*\n\r?\n", text)
+    is_plain = "O" in tags and 10 * len(tags) < len(rows) and tags[rows[0][-1]] > 1 and re.search(r"\n\s*\n\S", text)
     return len(rows[0]) > 1 and (bool(is_plain) or all(re.fullmatch(_TAG, tag) for tag in tags))
 
 
