@@ -77,8 +77,7 @@ def decode(raw: bytes, source: str, encoding: str | None = None) -> tuple[str, s
         begin = max(raw.rfind(b"\n", 0, byte) + 1, byte - 30)
         shown = raw[begin : byte + 30].partition(b"\n")[0].decode("cp1252", "replace")
         line = raw.count(b"\n", 0, byte) + 1
-        # Outside ASCII, characters of cp1252 mostly stand alone: other alphabets have runs, damaged UTF-8 sequences,
-        # and cp1250 and cp850 signs inside words, such as the superscript 3 for the Polish l.
+        # Characters of cp1252 mostly stand alone: other alphabets have runs, broken UTF-8 pairs, cp1250 signs in words.
         sign = rb"[a-z][\x80-\x84\x86-\x90\x9f\xa1-\xac\xae-\xb6\xb8-\xbf][a-z]"
         in_runs = sum(map(len, re.findall(rb"[\x80-\xff]{3,}|[\xc2-\xf4][\x80-\xbf]|" + sign, raw)))
         is_alone = 2 * in_runs < len(re.findall(rb"[\x80-\xff]", raw))
