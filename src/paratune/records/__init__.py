@@ -207,8 +207,8 @@ def num_logged_steps(folder: Path, rank: int) -> int:
     """Return the number of different steps in the log of a rank, 0 without a log; errors are those of `read_events`."""
     path = folder / events_file(rank)
     heads = (_event(path, number, line, is_head=True) for number, line in enumerate(_whole_lines(path), start=1))
-    steps = {head.get("step") for head in heads if head["event"] == "step"}
-    return sum(type(step) in (int, float) for step in steps)
+    steps = (head.get("step") for head in heads if head["event"] == "step")
+    return len({step for step in steps if type(step) in (int, float)})  # of a damaged log a list or an object, too
 
 
 def failure_of(folder: Path) -> str | None:
