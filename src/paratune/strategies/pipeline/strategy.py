@@ -99,6 +99,7 @@ class PipelineStrategy:
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = model
+        whole.cast_weights(model, self._precision, self.traits)  # trial passes find the weights of each stage
         self._cut = CutModel(model, blocks)
         self._divide()
         parameters = dict(model.named_parameters())

@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from tiny import tiny_model
 from tiny_questions import tiny_windows
 from torch import Tensor, nn
 
+from paratune.config.sections import Train
+from paratune.engine.optim import OptimizerFactory
+from paratune.models.task_model import TaskModel, find_blocks
+from paratune.precision import POLICIES
+from paratune.processes.place import Place
 from paratune.strategies.pipeline import strategy
 from paratune.strategies.pipeline.parts import parts_of
+from paratune.strategies.process_group import close_process_group, open_process_group
 
 
 def test_gradients_are_summed_in_buckets_of_bounded_size(monkeypatch: pytest.MonkeyPatch):
@@ -54,3 +61,17 @@ def test_a_batch_is_divided_with_all_values_of_its_rows():
     assert [len(part.index) for part in parts] == [3, 2]
     for name in ("input_ids", "attention_mask", "row_weight", "index", "labels", "row_bounds"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name)), name
+
+
+def test_stages_are_found_with_the_dtypes_of_training():
+    open_process_group(Place(0, 0, 1), torch.device("cpu"))
+    try:
+        pipeline = strategy.PipelineStrategy(
+            device=torch.device("cpu"), precision=POLICIES["fp32"], rank=0, world_size=1, stages=1
+        )
+        model = TaskModel(tiny_model(num_labels=3).bfloat16(), "classification")
+        model.hf.classifier.float()  # new, the rest is as in its file
+        pipeline.prepare(model, find_blocks(model), OptimizerFactory(Train(), 1))
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    finally:
+        close_process_group()
