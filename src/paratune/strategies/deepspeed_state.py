@@ -129,7 +129,7 @@ class _Groups:
         self._flat = flat
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        return _fp32_weight(parameter) if parameter.dtype in HALF else parameter.detach()
+        return _fp32_weight(parameter) if _is_copy(parameter) else parameter.detach()
 
     def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param
@@ -171,7 +171,7 @@ class _Parameters:
     def weight(self, parameter: nn.Parameter) -> Tensor:
         from deepspeed.runtime.zero import GatheredParameters
 
-        if parameter.dtype in HALF:
+        if _is_copy(parameter):
             return _fp32_weight(parameter)
         with GatheredParameters([parameter]):
             return parameter.detach().clone()
@@ -200,6 +200,10 @@ class _Parameters:
         num_here = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
         flat = value.flatten()[self._rank * num_here : (self._rank + 1) * num_here]
         return torch.nn.functional.pad(flat, (0, num_here - flat.numel()))
+
+
+def _is_copy(parameter: nn.Parameter) -> bool:
+    return parameter.requires_grad and parameter.dtype in HALF  # a frozen weight has no fp32 original
 
 
 def _fp32_weight(parameter: nn.Parameter) -> Tensor:

@@ -56,7 +56,7 @@ def batches() -> TrainBatches:
 
 @contextmanager
 def prepared(
-    kind: type, precision: str = "fp32", num_layers: int = 2, **values: Any
+    kind: type, precision: str = "fp32", num_layers: int = 2, *, frozen: bool = False, **values: Any
 ) -> Iterator[tuple[Any, TaskModel]]:
     """A strategy of one process with a small model."""
     open_process_group(Place(0, 0, 1), CPU)
@@ -67,6 +67,7 @@ def prepared(
         torch.manual_seed(0)
         model = TaskModel(BertForSequenceClassification(config), "classification")
         model.to(POLICIES[precision].param_dtype)
+        model.hf.bert.requires_grad_(not frozen)
         strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=1e-3), 10))
         yield strategy, model
         strategy.close()
@@ -372,3 +373,13 @@ def test_float64_is_refused_with_an_unknown_version_of_deepspeed(monkeypatch: py
     monkeypatch.delattr(ZeROOptimizer, "_configure_master_weights")
     with raises_code("strategy.excluded", "fp64", "_configure_master_weights"):
         setup.double.precision(torch.float64).__enter__()
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("stage", [2, 3])
+def test_frozen_weights_of_16_bits_are_saved(stage: int):
+    with prepared(DeepSpeedStrategy, "bf16", frozen=True, stage=stage, param_dtype="bf16") as (strategy, _):
+        trained(strategy, 1)
+        dtypes = {name: tensor.dtype for name, tensor in strategy.state().tensors("model/")}
+    assert dtypes["model/hf.bert.pooler.dense.weight"] == torch.bfloat16
+    assert dtypes["model/hf.classifier.weight"] == torch.float32
