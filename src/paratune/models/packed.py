@@ -7,7 +7,7 @@ packed batches.
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import Final, Literal
@@ -87,7 +87,12 @@ def choose_batch_layout(
 
 
 def enable_packed_batches(
-    model: TaskModel, *, packs: bool = True, device: torch.device | None = None, dtype: torch.dtype | None = None
+    model: TaskModel,
+    *,
+    packs: bool = True,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    trial: AbstractContextManager[None] | None = None,
 ) -> None:
     """Enable packed batches for a model that gives the same outputs and gradients with them; else store the reason.
 
@@ -100,17 +105,17 @@ def enable_packed_batches(
         device: Device of the run; the CPU when not given. The attention kernel of the device is tested, and the model
             on the device where it is not the CPU.
         dtype: Dtype of autocast in the run; None without autocast. With it, the model is tested on the CPU, too.
+        trial: The context of the test, such as `models.stored.few_blocks`: all blocks are changed, a few are tested.
     """
     register()
-    if dtype == next(model.parameters()).dtype:
-        dtype = None
     model.entry, model.head_takes_labelled = None, False
     is_on_cpu = device is None or device.type == "cpu"
     model.packed_readers = () if (reader := attach(model.hf)) is None else (reader,)
     model.why_padded = _untestable_reason(model, is_on_cpu=is_on_cpu)
     if model.why_padded is not None or not (packs or model.head_reads == "labelled"):
         return
-    with _evaluation_mode(model):
+    with trial or nullcontext(), _evaluation_mode(model):
+        dtype = None if dtype == next(model.parameters()).dtype else dtype
         padded = _probe(model)
         expected, error = _run(model, padded)
         if model.head_reads == "labelled" and expected is not None:

@@ -8,7 +8,7 @@ import inspect
 import logging
 import time
 from collections.abc import Container, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -288,16 +288,17 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if not prepared.traits.equal_shapes:  # a pipeline counts the FLOPs of PyTorch's own layers
         if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
-        is_16_bit = next(model.parameters()).dtype != prepared.precision.param_dtype
+        dtype = prepared.precision.param_dtype
+        is_stored = any(parameter.dtype != dtype for parameter in model.parameters())
         # Neither a copy in float32 nor a model that is not sharded yet may need more memory than the training.
         few = prepared.device.type == "cuda" and "gradients" in prepared.traits.shards
-        with few_blocks(model.hf, prepared.precision.param_dtype) if few or is_16_bit else nullcontext():
-            enable_packed_batches(
-                model,
-                packs=config.batch.layout in ("auto", "packed"),
-                device=prepared.device,
-                dtype=prepared.precision.compute_dtype,
-            )
+        enable_packed_batches(
+            model,
+            packs=config.batch.layout in ("auto", "packed"),
+            device=prepared.device,
+            dtype=prepared.precision.compute_dtype,
+            trial=few_blocks(model.hf, dtype) if few or is_stored else None,
+        )
     freeze_weights(model, config.train)
     if config.train.compile:
         compile_blocks(model)
