@@ -101,7 +101,6 @@ def load_model(
         _check_vocabulary(tokenizer, config, model)
     if head.auto_class == "AutoModelForSequenceClassification":
         require_pooling(config, model.name)
-    torch.manual_seed(seed)
     # Added rows and DoRA compute with the weights.
     keeps_stored &= not model.resize_vocabulary and not (model.adapter is not None and model.adapter.dora)
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed, keeps_stored)
@@ -135,6 +134,7 @@ def _build(
     model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool, seed: int, keeps_stored: bool
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of its new weights, which the folder does not have."""
+    torch.manual_seed(seed)
     with collector_off_for_imports():
         import transformers
         from huggingface_hub import constants
@@ -154,7 +154,7 @@ def _build(
     base = base_model(model)
     source = model.name if model.from_scratch else locate(base.name)
     options = hub_options(source)
-    stored = stored_dtype(source) if keeps_stored and own_class is None and folder is None else None
+    keeps_stored &= own_class is None and folder is None and not model.trust_remote_code
     if not model.from_scratch:
         require_weight_files(source)
     try:
@@ -165,6 +165,7 @@ def _build(
             else:
                 hf = maker.from_config(config, trust_remote_code=runs_code(model, model.name), **options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
+        stored = stored_dtype(source) if keeps_stored else None
         hf, info = (own_class or maker).from_pretrained(
             source,
             config=config,
@@ -182,6 +183,8 @@ def _build(
         raise
     except Exception as error:
         raise load_error("model", source, error) from error
+    if any(buffer.dtype == stored for buffer in hf.buffers()):  # numbers that the model computes itself, rounded
+        return _build(model, config, auto_class, head_must_exist, seed, keeps_stored=False)
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     if stored is not None:
         draw_in_float32(hf, new, seed)

@@ -5,7 +5,6 @@ the host in each process, before any of it is sharded. As views of the file its 
 processes on one machine share the pages that they read.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from paratune.models.task_model import find_blocks
@@ -22,22 +22,19 @@ _MOST_BLOCKS: Final = 4
 
 
 def stored_dtype(source: str) -> torch.dtype | None:
-    """Return bfloat16 or float16 where all weights of a local folder have it; None for other dtypes, and for names.
-
-    Source: the format of safetensors, 8 bytes with the length of a header in JSON, then the header.
-    """
+    """Return bfloat16 or float16 where all weights of a local folder have it; None for other dtypes, and for names."""
     found = set()
-    for path in sorted(Path(source).glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        found |= {about["dtype"] for name, about in header.items() if name != "__metadata__"}
+    for path in Path(source).glob("*.safetensors"):
+        file: Any = safe_open(path, framework="pt")
+        names = file.keys()
+        found |= {file.get_slice(name).get_dtype() for name in names}
     return _DTYPES.get(found.pop()) if len(found) == 1 else None
 
 
 def draw_in_float32(hf: Any, names: Sequence[str], seed: int) -> None:
     """Draw the new weights of a model again in float32: the same bits as in a model that is loaded in float32."""
     weights = dict(hf.named_parameters(remove_duplicate=False))
-    for name in names:
+    for name in weights.keys() & set(names):  # a buffer has the values of its own code
         weights[name].data = weights[name].data.float()
         # transformers initialises what lacks this mark, and skips modules that have it.
         weights[name]._is_hf_initialized = False

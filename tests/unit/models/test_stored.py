@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 import torch
 from architectures import CONFIGS
+from raised import raises_code
 from tiny import tiny_config, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
-from transformers import AutoModel, BertForSequenceClassification
+from transformers import AutoModel, BertConfig, BertForSequenceClassification
+from transformers.models.bert.modeling_bert import BertEmbeddings
 
+from paratune.batch.packing import pack
 from paratune.config.sections import LoraOptions, ModelOptions, Train
 from paratune.config.traits import TRAITS
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.load import Head, load_model
-from paratune.models.stored import few_blocks, stored_dtype
+from paratune.models.packed import enable_packed_batches
+from paratune.models.stored import draw_in_float32, few_blocks, stored_dtype
 from paratune.models.task_model import TaskModel, find_blocks, weights_fingerprint
 from paratune.precision import POLICIES
 from paratune.strategies.single import SingleStrategy
@@ -52,6 +56,37 @@ def test_weights_of_two_dtypes_are_loaded_in_float32(tmp_path: Path):
     model.bert.embeddings.float()
     model.save_pretrained(tmp_path)
     assert stored_dtype(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1", b"", b"\x02\0\0\0\0\0\0\0{"])
+def test_a_file_that_is_no_safetensors_is_an_error(tmp_path: Path, content: bytes):
+    (stored(tmp_path, torch.bfloat16) / "model.safetensors").write_bytes(content)
+    with raises_code("model.cannot_load", source=str(tmp_path)):
+        load(tmp_path, keeps_stored=True)
+
+
+def test_a_model_that_computes_numbers_in_its_dtype_is_loaded_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    make = BertEmbeddings.__init__
+
+    def make_with_slopes(self: BertEmbeddings, config: BertConfig) -> None:
+        make(self, config)
+        self.register_buffer("slopes", torch.full((2,), 0.1), persistent=False)
+
+    stored(tmp_path, torch.bfloat16)
+    monkeypatch.setattr(BertEmbeddings, "__init__", make_with_slopes)
+    plain, kept = load(tmp_path), load(tmp_path, keeps_stored=True)
+    assert {tensor.dtype for tensor in kept.parameters()} == {torch.float32}
+    assert kept.hf.bert.embeddings.slopes.dtype == torch.float32
+    assert weights_fingerprint(plain) == weights_fingerprint(kept)
+
+
+def test_a_buffer_that_the_file_lacks_is_not_drawn():
+    model = BertForSequenceClassification(tiny_config()).bfloat16()
+    before = weights_fingerprint(model)
+    draw_in_float32(model, ["bert.embeddings.position_ids"], seed=1)
+    assert weights_fingerprint(model) == before
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -141,3 +176,16 @@ def test_a_test_of_kernels_has_the_first_blocks_and_the_last_one():
     assert find_blocks(model) == blocks
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
     assert weights_fingerprint(model) == before
+
+
+def test_all_blocks_read_packed_rows_after_a_test_of_a_few(tmp_path: Path):
+    config = CONFIGS["deberta-v2"]()
+    config.num_hidden_layers = 6
+    AutoModel.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path)
+    model = load(tmp_path, keeps_stored=True)
+    enable_packed_batches(model, trial=few_blocks(model.hf, torch.float32))
+    assert model.entry is not None
+    model.float().eval()
+    padded = tiny_collator(5, num_classes=3)(np.arange(5), 5)
+    with torch.no_grad():
+        torch.testing.assert_close(model(pack(padded)), model(padded), rtol=1e-4, atol=1e-5)
