@@ -88,7 +88,7 @@ def test_steps_of_a_log_count_once(tmp_path):
     write_log(tmp_path, *(("step", {"step": step, "loss": 1.0}) for step in (1, 2, 3)), ("resume", {"step": 1}))
     write_log(tmp_path, ("step", {"step": 2}), ("evaluation", {"step": 9}), ("step", {"step": 4, "warmup": False}))
     with (tmp_path / "events.rank0000.jsonl").open("a") as file:
-        file.write('{"event": "step", "time": 1.0, "step": 5')
+        file.write('{"event": "step", "time": 1.0, "step": [1]}\n{"event": "step", "time": 1.0, "step": 5')
     assert [num_logged_steps(tmp_path, rank) for rank in (0, 1)] == [4, 0]
 
 
