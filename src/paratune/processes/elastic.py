@@ -63,7 +63,8 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
     if mode == "resume" or not (folder / RUN_FILE).exists():
         return mode
     has_id = start.run_id not in ("", NO_ID)
-    sessions = read_json(folder / RUN_FILE).get("sessions") or []
+    # Without an id the record, which --overwrite may replace because it is damaged, is not read.
+    sessions = read_json(folder / RUN_FILE).get("sessions") or [] if has_id else []
     starts = [session.get("torchrun") for session in sessions if isinstance(session, dict)]
     if has_id and start.run_id in {str(earlier.get("run_id")) for earlier in starts if isinstance(earlier, dict)}:
         if mode == "overwrite" and start.num_restarts == 0:

@@ -80,6 +80,11 @@ def test_a_restart_without_a_run_id_is_refused(run: Path, mode: Mode):
         start_mode(mode, run, variables("none", restart=2))
 
 
+def test_without_a_run_id_a_damaged_record_can_be_overwritten(run: Path):
+    (run / "run.json").write_text("{")
+    assert start_mode("overwrite", run, variables("none")) == "overwrite"
+
+
 def test_a_possible_new_node_deletes_nothing(run: Path):
     with raises_code("elastic.restart", "--rdzv-id", "a-7"):
         start_mode("overwrite", run, variables())
