@@ -101,8 +101,6 @@ def load_model(
         _check_vocabulary(tokenizer, config, model)
     if head.auto_class == "AutoModelForSequenceClassification":
         require_pooling(config, model.name)
-    # Added rows and DoRA compute with the weights.
-    keeps_stored &= not model.resize_vocabulary and not (model.adapter is not None and model.adapter.dora)
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed, keeps_stored)
     grown: tuple[str, ...] = ()
     size = getattr(config, "vocab_size", None)
@@ -154,7 +152,9 @@ def _build(
     base = base_model(model)
     source = model.name if model.from_scratch else locate(base.name)
     options = hub_options(source)
-    keeps_stored &= own_class is None and folder is None and not model.trust_remote_code
+    # Added rows and DoRA compute with the weights; own code may have tensors that are no parameters.
+    computes = model.resize_vocabulary or (model.adapter is not None and model.adapter.dora)
+    keeps_stored = keeps_stored and not (computes or own_class or folder or model.trust_remote_code)
     if not model.from_scratch:
         require_weight_files(source)
     try:

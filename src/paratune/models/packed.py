@@ -23,6 +23,7 @@ from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.blocks import shorten_last_layer
+from paratune.models.stored import changed
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks, trial_batch
 
 _BUCKETS = 4
@@ -163,8 +164,12 @@ def _precision_problem(
     """
     computed_in = dtype or next(model.parameters()).dtype
     precision = f"{device.type} in {computed_in}"
+    all_tensors = [*model.parameters(), *model.buffers()]
     try:
-        with _moved(model, device), torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+        with (
+            changed(all_tensors, lambda data: data.to(device)),
+            torch.autocast(device.type, dtype=dtype, enabled=dtype is not None),
+        ):
             results = [_run(model, batch.to(device)) for batch in (padded, pack(padded))]
     except torch.OutOfMemoryError:
         _log.info("packed rows were not tested in the model on %s: it does not fit before it is sharded", device)
@@ -182,20 +187,6 @@ def _precision_problem(
         f"packed rows on {precision} differ by {max(differences):.1e} of the largest number, "
         f"padded rows by {max(noise):.1e}"
     )
-
-
-@contextmanager
-def _moved(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Move a model to a device and restore its own tensors at the end; they may be views of a file."""
-    tensors = [*model.parameters(), *model.buffers()]
-    own = [tensor.data for tensor in tensors]
-    try:
-        for tensor, data in zip(tensors, own, strict=True):
-            tensor.data = data.to(device)
-        yield
-    finally:
-        for tensor, data in zip(tensors, own, strict=True):
-            tensor.data = data
 
 
 def _untestable_reason(model: TaskModel, *, is_on_cpu: bool) -> str | None:

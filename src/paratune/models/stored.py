@@ -5,9 +5,8 @@ the host in each process, before any of it is sharded. As views of the file its 
 processes on one machine share the pages that they read.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from paratune.models.task_model import find_blocks
 
 _DTYPES: Final = {"BF16": torch.bfloat16, "F16": torch.float16}
-_MOST_BLOCKS: Final = 4
 
 
 def stored_dtype(source: str) -> torch.dtype | None:
@@ -26,8 +24,7 @@ def stored_dtype(source: str) -> torch.dtype | None:
     found = set()
     for path in Path(source).glob("*.safetensors"):
         file: Any = safe_open(path, framework="pt")
-        names = file.keys()
-        found |= {file.get_slice(name).get_dtype() for name in names}
+        found |= {file.get_slice(name).get_dtype() for name in [*file.keys()]}
     return _DTYPES.get(found.pop()) if len(found) == 1 else None
 
 
@@ -47,16 +44,22 @@ def draw_in_float32(hf: Any, names: Sequence[str], seed: int) -> None:
 
 
 @contextmanager
-def float32_shapes(hf: nn.Module) -> Iterator[None]:
-    """In the block, 16-bit weights are float32 without memory: layers that are made for them get float32 weights."""
-    held = [(p, p.data) for p in hf.parameters() if p.dtype in _DTYPES.values()]
+def changed(tensors: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """In the block, the tensors have other data; their own may be views of a file."""
+    own = [(tensor, tensor.data) for tensor in tensors]
     try:
-        for parameter, data in held:
-            parameter.data = torch.zeros(()).expand(data.shape)
+        for tensor, data in own:
+            tensor.data = change(data)
         yield
     finally:
-        for parameter, data in held:
-            parameter.data = data
+        for tensor, data in own:
+            tensor.data = data
+
+
+def float32_shapes(hf: nn.Module) -> AbstractContextManager[None]:
+    """In the block, 16-bit weights are float32 without memory: layers that are made for them get float32 weights."""
+    held = [parameter for parameter in hf.parameters() if parameter.dtype in _DTYPES.values()]
+    return changed(held, lambda data: torch.zeros(()).expand(data.shape))
 
 
 @contextmanager
@@ -67,21 +70,13 @@ def few_blocks(hf: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """
     blocks = find_blocks(hf)
     lists = [m for m in hf.modules() if isinstance(m, nn.ModuleList) and list(m) == blocks]
-    tensors: list[tuple[Tensor, Tensor]] = []
     try:
-        if len(blocks) > _MOST_BLOCKS:
-            _replace(lists, [*blocks[: _MOST_BLOCKS - 1], blocks[-1]])
-        tensors += [(t, t.data) for t in chain(hf.parameters(), hf.buffers()) if t.is_floating_point()]
-        for tensor, data in tensors:
-            tensor.data = data.to(dtype)
-        yield
+        for layers in lists:
+            del layers[3:-1]
+        floats = [tensor for tensor in (*hf.parameters(), *hf.buffers()) if tensor.is_floating_point()]
+        with changed(floats, lambda data: data.to(dtype)):
+            yield
     finally:
-        for tensor, data in tensors:
-            tensor.data = data
-        _replace(lists, blocks)
-
-
-def _replace(lists: Sequence[nn.ModuleList], blocks: Sequence[nn.Module]) -> None:
-    for layers in lists:
-        del layers[:]
-        layers.extend(blocks)
+        for layers in lists:
+            del layers[:]
+            layers.extend(blocks)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 MIN_SAMPLES = 20  # sampled steps, below which it is unknown: with 5 to 10 it was 14 to 345 in runs of one experiment
 
 NoiseKind = Literal["plain", "preconditioned"]  # of gradients, or of those divided as AdamW divides them
-NOISE_KINDS: tuple[NoiseKind, ...] = ("plain", "preconditioned")
 
 
 def noise_estimates(

@@ -129,7 +129,8 @@ class _Groups:
         self._flat = flat
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        return _fp32_weight(parameter) if _is_copy(parameter) else parameter.detach()
+        whole = _fp32_weight(parameter)
+        return parameter.detach() if whole is None else whole
 
     def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param
@@ -171,8 +172,8 @@ class _Parameters:
     def weight(self, parameter: nn.Parameter) -> Tensor:
         from deepspeed.runtime.zero import GatheredParameters
 
-        if _is_copy(parameter):
-            return _fp32_weight(parameter)
+        if (whole := _fp32_weight(parameter)) is not None:
+            return whole
         with GatheredParameters([parameter]):
             return parameter.detach().clone()
 
@@ -202,15 +203,11 @@ class _Parameters:
         return torch.nn.functional.pad(flat, (0, num_here - flat.numel()))
 
 
-def _is_copy(parameter: nn.Parameter) -> bool:
-    return parameter.requires_grad and parameter.dtype in HALF  # a frozen weight has no fp32 original
-
-
-def _fp32_weight(parameter: nn.Parameter) -> Tensor:
-    """Return the fp32 weight of which `parameter` is the 16-bit copy."""
+def _fp32_weight(parameter: nn.Parameter) -> Tensor | None:
+    """Return the fp32 weight of which `parameter` is the 16-bit copy; None of a frozen one, and without a copy."""
     from deepspeed.utils import safe_get_full_fp32_param
 
-    whole: Tensor = safe_get_full_fp32_param(parameter)
+    whole: Tensor | None = safe_get_full_fp32_param(parameter) if parameter.dtype in HALF else None
     return whole
 
 

@@ -275,7 +275,7 @@ def test_a_model_that_does_not_fit_the_device_has_no_verdict(monkeypatch: pytest
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(packed, "_moved", full)
+    monkeypatch.setattr(packed, "changed", full)
     model = model_of(CONFIGS["bert"](), "classification")
     enable_packed_batches(model, dtype=torch.bfloat16)
     assert model.entry is not None
