@@ -16,7 +16,7 @@ TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
     "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 15_800, 14_500),
-    "planning": (PLAN, (), 5_500, 6_000),
+    "planning": (PLAN, (), 5_540, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
     "config": (("config/*",), TRAINER, 5_500, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries

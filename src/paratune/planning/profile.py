@@ -229,6 +229,7 @@ def _trace_passes(
             whole: Any = parameter.register_post_accumulate_grad_hook  # untyped in PyTorch 2.13
             whole(lambda _, at=number: trace.mark("gradient", at))
     marks = _Marks(blocks, saved, trace)
+    marks.watch_weights(model, parameters)
     with trace, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         with trace.recording() as forward:
             for tensor in tensors:
@@ -287,6 +288,16 @@ class _Marks:
                 block.register_forward_pre_hook(enter, with_kwargs=True),
                 block.register_forward_hook(leave),
             ]
+
+    def watch_weights(self, model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+        """Mark where modules begin to use their own weights, in both passes."""
+        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+        for module in model.modules():
+            for parameter in module.parameters(recurse=False):
+                mark_use = partial(self._trace.mark, "use", numbers[id(parameter)])
+                mark_backward = partial(self._mark_at_gradient, kind="use", number=numbers[id(parameter)])
+                enter, leave = lambda *_, mark=mark_use: mark(), lambda *args, mark=mark_backward: mark(args[-1])
+                self.hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
 
     def _enter(self, number: int, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._entered = self._saved.num_bytes

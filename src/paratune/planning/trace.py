@@ -49,7 +49,8 @@ class Mark(NamedTuple):
     position: int
     kind: str
     """forward or backward (a block begins), forward_end (a block ends), inner_end (the backward pass of all blocks has
-    ended), or gradient (the gradient of a parameter is complete)."""
+    ended), gradient (the gradient of a parameter is complete), or use (a module with the parameter begins, in forward
+    or backward)."""
     number: int
     """Number of the block, or of the parameter."""
 

@@ -9,7 +9,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
+from paratune.config.strategy_sections import DeepSpeedOptions, PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.models.dropout import use_cheap_dropout
@@ -114,6 +114,25 @@ def test_offload_moves_states_to_the_host() -> None:
     assert {"weights", "optimizer"}.isdisjoint(there.terms)
     # A quarter of it are the gradients, which the moment on the device does not have all of.
     assert sum(there.host_terms.values()) > here.terms["weights"] + here.terms["optimizer"]
+
+
+def test_stage_3_on_one_rank_has_copies_of_offloaded_weights_only() -> None:
+    traced = profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"])
+    limits = {"stage": 3, "param_persistence_threshold": 1000, "max_live_parameters": 10**9}
+    here, there, others = (
+        peak(traced, setup_of(DeepSpeedOptions(kind="deepspeed", **limits, **options), num_ranks))
+        for options, num_ranks in (({}, 1), ({"offload_parameters": True}, 1), ({}, 2))
+    )
+    numel = [parameter.numel for parameter in traced.parameters]
+    large = 4 * sum(size for size in numel if size > 1000)
+    assert "gathered_weights" not in here.terms
+    assert here.terms["weights"] == 4 * sum(numel)
+    # The whole of each weight, gathered or always there, and no output of a collective beside it.
+    assert there.host_terms["weights"] == 4 * sum(numel)
+    assert there.terms["weights"] == 4 * sum(numel) - large
+    assert others.terms["gathered_weights"] == large
+    # Without the output of a collective the peak is later, when the pooler has used its 64 x 64 weights.
+    assert there.terms["gathered_weights"] == large - 4 * 64 * 64
 
 
 @pytest.mark.parametrize(

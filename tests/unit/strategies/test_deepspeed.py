@@ -140,6 +140,8 @@ def test_limits_can_be_set_by_options():
         ]
         assert zero["reduce_bucket_size"] == 7
         assert [zero[f"stage3_{key}"] for key in list(given)[1:]] == [5, 3, 2]
+        config = setup.engine_config(options(stage=3, param_dtype=name, max_live_parameters=3), [BLOCK], torch.float32)
+        assert config["zero_optimization"]["stage3_max_reuse_distance"] == 3
     zero = setup.engine_config(options(param_dtype="bf16", bucket_cap_mb=2.0), [BLOCK], torch.float32)[
         "zero_optimization"
     ]

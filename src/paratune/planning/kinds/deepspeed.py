@@ -1,6 +1,7 @@
 """DeepSpeed's own ZeRO, stages 0 to 3."""
 
 from collections.abc import Iterator
+from itertools import accumulate, groupby
 
 from paratune.config.strategy_sections import DeepSpeedOptions, Limits, deepspeed_limits, strategy_options
 from paratune.planning.profile import Profile
@@ -176,7 +177,7 @@ def _sent_copy(position: int, num_bytes: int) -> Iterator[Delta]:
 
 
 def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int, flat_bytes: int) -> EngineMemory:
-    """Gathered weights until the update; a bucket of gradients, and a copy of it when it is full.
+    """Gathered weights; a bucket of gradients, and a copy of it when it is full.
 
     The update copies the parts of one group flat; the norm takes one part at a time in float64.
 
@@ -201,35 +202,100 @@ def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int
 
 def _persistent_bytes(profile: Profile, strategy: DeepSpeedOptions, num_ranks: int) -> int:
     """Return the bytes of the weights that stage 3 keeps whole in addition to their parts."""
+    if num_ranks == 1 and not strategy.offload_parameters:
+        return 0
     threshold = _limits(profile, strategy).param_persistence_threshold
     sizes = (parameter.numel for parameter in profile.parameters)
     return profile.weight_bytes * sum(-(-size // num_ranks) * num_ranks for size in sizes if size <= threshold)
 
 
-def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> Iterator[Delta]:
-    """Yield gathered weights: two blocks, or the largest weight outside of blocks, or all that are soon used again.
+def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> list[Delta]:
+    """Return gathered weights. One rank gathers none: its weights are views of its parts, or copies of offloaded ones.
 
-    A weight stays gathered if it is used again within `max_reuse_distance` elements: these are the last half of so many
-    elements, with which the backward pass begins. Then several weights are prefetched in one collective, and copied out
-    of its output.
+    DeepSpeed remembers which weights it releases where, from the first pass whose order it knows: that of the second
+    step or, with accumulation, of the first step, before which small weights are not gathered yet.
 
-    Source: DeepSpeed 0.19.8, runtime/zero/partitioned_param_coordinator.py, `__params_to_release`, `fetch_sub_module`;
-        partition_parameters.py, `AllGatherCoalescedHandle`.
+    Source: DeepSpeed 0.19.8, runtime/zero/partitioned_param_coordinator.py, `__params_to_release` and its `lru_cache`,
+        `reset_step`; partition_parameters.py, `NoGatherCoalescedHandle`.
     """
-    profile, size = view.profile, view.profile.weight_bytes
-    limits = _limits(profile, strategy)
-    units, _ = stage_3_weights(profile, strategy)
-    blocks = max(units[:-1], default=0)
-    outside = [p.numel for p in profile.parts[-1].parameters if p.numel > limits.param_persistence_threshold]
-    everything, fewest = sum(units), max(2 * blocks, size * max(outside, default=0))
-    kept = min(everything, size * (limits.max_reuse_distance // 2))
-    num_bytes = max(fewest, kept)
-    yield Delta(0, GATHERED, num_bytes)
-    yield Delta(view.end, GATHERED, -num_bytes)
-    if kept > fewest:
-        ahead = min(everything, size * min(limits.prefetch_bucket_size, limits.max_live_parameters))
-        yield Delta(0, COMMUNICATION, ahead)
-        yield Delta(profile.timeline.num_forward, COMMUNICATION, -ahead)
+    if view.setup.num_ranks == 1 and not strategy.offload_parameters:
+        return []
+    limits = _limits(view.profile, strategy)
+    threshold = limits.param_persistence_threshold
+    small = {number for number, weight in enumerate(view.profile.parameters) if weight.numel <= threshold}
+    released = _coordinate(view, limits, small, set())[1] if view.accumulates else None
+    return _coordinate(view, limits, small, {*small}, released)[0]
+
+
+def _coordinate(
+    view: EngineInputs, limits: Limits, small: set[int], live: set[int], released: set[int] | None = None
+) -> tuple[list[Delta], set[int]]:
+    """Return what DeepSpeed gathers in a forward and backward pass, and after which uses it releases a weight.
+
+    With each use of a weight it gathers the next weights of both passes, until `max_live_parameters` are there, and
+    skips those that are there already. It releases a weight after a use, unless it has skipped a later use, or the next
+    use is within `max_reuse_distance`. So a model below `max_live_parameters` stays gathered as a whole. Weights that
+    are gathered together are copied out of the output of their collective, which is freed with the first use of the
+    last of them.
+
+    Args:
+        small: Numbers of the weights that are never released.
+        live: Those that are gathered before; it is changed.
+        released: The uses after which weights are released, where they are known.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/partitioned_param_coordinator.py, `_fetch_sub_module_impl`,
+        `__params_to_release`; partition_parameters.py, `AllGatherCoalescedHandle`.
+    """
+    profile, num_ranks, deltas = view.profile, view.setup.num_ranks, list[Delta]()
+    numel = [parameter.numel for parameter in profile.parameters]
+    num_bytes = [profile.weight_bytes * num_ranks * -(-size // num_ranks) for size in numel]
+    uses = [(mark.position, mark.number) for mark in profile.timeline.marks if mark.kind == "use"]
+    traversed = [0, *accumulate(numel[number] for _, number in uses)]
+    is_reused, next_use = [False] * len(uses), dict[int, int]()
+    for at, (_, number) in reversed([*enumerate(uses)]):
+        later = next_use.get(number)
+        is_reused[at] = later is not None and traversed[later] - traversed[at + 1] < limits.max_reuse_distance
+        next_use[number] = at
+    num_live, queue, not_kept = 0, 0, set[int]()
+    passed: dict[int, int] = {}  # by weight, its last use that has left the queue
+    copied: dict[int, int] = {}  # by the first weight of a collective, the bytes of its output
+    freed: dict[int, int] = {}  # by the last one
+    modules = [(position, [*group]) for position, group in groupby(range(len(uses)), lambda at: uses[at][0])]
+    modules.insert(0, (0, []))  # the model itself, which begins before its modules
+    ends = [*(position for position, _ in modules[1:]), view.end]
+    for (position, module), end in zip(modules, ends, strict=True):
+        for at in module:
+            number = uses[at][1]
+            if number not in live:
+                live.add(number)
+                num_live += numel[number]
+                deltas.append(Delta(position, GATHERED, num_bytes[number]))
+            deltas.append(Delta(position, GATHERED, copied.pop(number, 0)))
+            deltas.append(Delta(position, COMMUNICATION, -freed.pop(number, 0)))
+            queue, passed[number] = max(queue, at + 1), max(passed.get(number, 0), at)
+        most, ahead, num_ahead = min(limits.max_live_parameters - num_live, limits.prefetch_bucket_size), list[int](), 0
+        while queue < len(uses) and num_ahead < most:
+            number = uses[queue][1]
+            passed[number] = queue
+            queue += 1
+            if number not in live:
+                live.add(number)
+                ahead.append(number)
+                num_ahead += numel[number]
+        num_live += num_ahead
+        is_joined, output = len(ahead) > 1 and num_ranks > 1, sum(num_bytes[number] for number in ahead)
+        deltas.append(Delta(position, COMMUNICATION if is_joined else GATHERED, output))
+        if is_joined:
+            copied[ahead[0]] = freed[ahead[-1]] = output
+        for at in module:
+            number = uses[at][1]
+            is_kept = passed[number] > at or is_reused[at] if released is None else at not in released
+            if number not in small and not is_kept and number in live:
+                not_kept.add(at)
+                live.remove(number)
+                num_live -= numel[number]
+                deltas.append(Delta(end, GATHERED, -num_bytes[number]))
+    return deltas, not_kept
 
 
 def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[int], int]:
