@@ -49,6 +49,7 @@ def make_job(
         ParatuneError: The model or the data cannot be read.
     """
     from paratune.models.config import num_positions
+    from paratune.models.load import kept_dtype
     from paratune.planning.job import PlannedJob, assumed_lengths, find_packing, lengths_of_rows
 
     config, read = loaded.config, importable_parts(loaded.config)
@@ -86,7 +87,8 @@ def make_job(
         lengths, sequences = lengths_of_rows(store.sequence_lengths), lengths_of_rows(store.num_sequences)
         num_samples = sequences.num_rows
     entry, why_padded = find_packing(hf_config, config.task, config.model)
-    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences)
+    kept = kept_dtype(config.model, hf_config)
+    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences, kept)
 
 
 def _assumed_sequences(config: "Config") -> int | None:

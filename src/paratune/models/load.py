@@ -128,6 +128,22 @@ def load_model(
     return loaded
 
 
+def kept_dtype(model: ModelOptions, config: Any = None) -> torch.dtype | None:
+    """Return the dtype of 16 bits in which `load` leaves the weights of a folder (`keeps_stored`), else None.
+
+    Without weight files it is that of the model's own `config`, as of a model that is planned before it is downloaded.
+    """
+    # Own code may have tensors that are no parameters.
+    has_own_code = model.class_ is not None or model.head is not None or model.trust_remote_code
+    # Added rows and DoRA compute with the weights.
+    is_changed = model.resize_vocabulary or (model.adapter is not None and model.adapter.dora)
+    if model.from_scratch or has_own_code or is_changed or adapter_folder(model) is not None:
+        return None
+    folder = Path(locate(model.name))
+    dtype = getattr(config, "dtype", None) if folder.is_dir() and not [*folder.glob("*.safetensors")] else None
+    return dtype if dtype in (torch.bfloat16, torch.float16) else stored_dtype(str(folder))
+
+
 def _build(
     model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool, seed: int, keeps_stored: bool
 ) -> tuple[Any, tuple[str, ...]]:
@@ -152,9 +168,6 @@ def _build(
     base = base_model(model)
     source = model.name if model.from_scratch else locate(base.name)
     options = hub_options(source)
-    # Added rows and DoRA compute with the weights; own code may have tensors that are no parameters.
-    computes = model.resize_vocabulary or (model.adapter is not None and model.adapter.dora)
-    keeps_stored = keeps_stored and not (computes or own_class or folder or model.trust_remote_code)
     if not model.from_scratch:
         require_weight_files(source)
     try:
@@ -165,7 +178,7 @@ def _build(
             else:
                 hf = maker.from_config(config, trust_remote_code=runs_code(model, model.name), **options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
-        stored = stored_dtype(source) if keeps_stored else None
+        stored = kept_dtype(model) if keeps_stored else None
         hf, info = (own_class or maker).from_pretrained(
             source,
             config=config,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from paratune.batch.packing import rounded_size
 from paratune.config.sections import Config, ModelOptions
@@ -157,6 +158,8 @@ class PlannedJob:
     """Why the model does not support packed rows."""
     sequences: Lengths = field(default_factory=lambda: assumed_lengths(1))
     """Numbers of sequences of the samples of the training split."""
+    stored_dtype: torch.dtype | None = None
+    """Dtype of the model's file, if it is of 16 bits and training loads it so (`models.load.kept_dtype`)."""
 
     def num_steps(self, global_batch_size: int) -> int | None:
         """Return the optimizer steps of the run, or None if they depend on data that was not read."""

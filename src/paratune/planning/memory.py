@@ -16,6 +16,7 @@ from paratune.planning.states import (
     EngineMemory,
     PredictionSetup,
     state_tensors,
+    weight_bytes,
 )
 from paratune.planning.trace import CUDA_ROUNDING, Delta, find_fullest, rounded
 
@@ -172,7 +173,7 @@ def step_allocations(view: EngineInputs) -> StepAllocations:
     return StepAllocations(
         timeline=profile.timeline,
         weights=(
-            *(size * parameter.numel for parameter in profile.parameters),
+            *(weight_bytes([parameter], size) for parameter in profile.parameters),
             *filter(None, [profile.num_buffer_bytes]),
         ),
         gradients=(*[BUCKET_BYTES] * buckets, *filter(None, [rest])) if has_buckets else (),

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from paratune.base.units import format_bytes
 from paratune.errors import ConfigError, ParatuneError
 from paratune.planning.constants import Bounded
@@ -45,7 +47,8 @@ class Profiles:
             ConfigError: The model cannot be traced, because its code reads values.
         """
         is_cut = setup.traits.cuts_blocks
-        key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut)
+        stored = self._stored_dtype(setup)
+        key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, stored)
         if key not in self._profiles:
             profile = self._extrapolated(shape, setup) or self._trace(shape, setup)
             if is_cut:  # the division of the model is computed once, because it takes as long as a trace
@@ -53,6 +56,11 @@ class Profiles:
                 profile = replace(profile, division=division)
             self._profiles[key] = profile
         return self._profiles[key]
+
+    def _stored_dtype(self, setup: PredictionSetup) -> torch.dtype | None:
+        """Return the dtype of the model's file if frozen weights of linear layers stay in it."""
+        stays = setup.traits.holds_16_bits and self.job.stored_dtype == setup.precision.autocast_dtype
+        return self.job.stored_dtype if stays else None
 
     def _extrapolated(self, shape: Shape, setup: PredictionSetup) -> Profile | None:
         """Return the profile extrapolated from two other numbers of rows, or None if that is impossible."""
@@ -81,6 +89,7 @@ class Profiles:
                 train=job.config.train,
                 model_options=job.config.model,
                 attention=setup.attention,
+                stored_dtype=self._stored_dtype(setup),
                 with_division=setup.traits.cuts_blocks and (setup.precision, setup.attention) not in self._divisions,
             )
         except ParatuneError:

@@ -29,7 +29,7 @@ from paratune.planning.shims import (
     PackedAttention,
 )
 from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Timeline, Trace, on_meta
-from paratune.precision import Precision
+from paratune.precision import Precision, frozen_linear_weights
 from paratune.stages.cut import BlockSpan, CutModel
 
 
@@ -63,6 +63,8 @@ class Parameter:
     """The first block that contains it; None for embeddings and head."""
     rate_factor: float = 1.0
     """Factor of its learning rate (`train.layer_decay`): the optimizer has groups for each."""
+    stored_bytes: int | None = None
+    """Bytes of an element where it stays in the 16 bits of its file; else it has those of the other weights."""
 
     @cached_property
     def numel(self) -> int:
@@ -148,6 +150,7 @@ def profile(
     model_options: ModelOptions | None = None,
     attention: str | None = None,
     with_division: bool = False,
+    stored_dtype: torch.dtype | None = None,
 ) -> Profile:
     """Trace one forward and backward pass of a micro-batch.
 
@@ -163,6 +166,7 @@ def profile(
         train: Section with the weights that are frozen and the learning rates of layers; None trains all at one rate.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
         with_division: Add the division into pipeline stages.
+        stored_dtype: Dtype of the model's file in which the strategy leaves frozen weights of linear layers.
 
     Raises:
         Exception: The model cannot run on the meta device.
@@ -175,6 +179,8 @@ def profile(
         if train is not None:
             freeze_weights(model, train)
             factors = layer_rate_factors(model, train.layer_decay)
+        for weight in frozen_linear_weights(model) if stored_dtype is not None else ():
+            weight.data = weight.data.to(stored_dtype)
         if activation_checkpointing is not None:
             checkpoint_blocks(find_blocks(model), activation_checkpointing)
         model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
@@ -255,7 +261,7 @@ def _trace_passes(
     return Profile(
         parameters=parameters_of(model, blocks, [parameters[number] for number in with_gradient], factors),
         num_blocks=len(blocks),
-        weight_bytes=parameters[0].element_size(),
+        weight_bytes=max(parameter.element_size() for parameter in parameters),
         num_buffer_bytes=sum(buffer.untyped_storage().nbytes() for buffer in model.buffers()),
         saved_bytes=num_saved,
         saved_by_block=tuple(marks.saved),
@@ -376,6 +382,7 @@ def parameters_of(
     The loss depends on those in `with_gradient`; factors of the learning rate are by name, 1 where none is given.
     """
     reached_ids = set(map(id, with_gradient))
+    largest = max((parameter.element_size() for parameter in model.parameters()), default=0)
     block_of: dict[int, int] = {}
     for number, block in enumerate(blocks):
         for parameter in block.parameters():
@@ -388,6 +395,7 @@ def parameters_of(
             id(parameter) in reached_ids,
             block_of.get(id(parameter)),
             rate_factors.get(name, 1.0),
+            None if parameter.element_size() == largest else parameter.element_size(),
         )
         for name, parameter in model.named_parameters()
     )

@@ -118,7 +118,7 @@ def unsharded(parameters: Iterable[Parameter], numbers: NumberBytes) -> States:
     parameters = tuple(parameters)
     trained = [parameter for parameter in parameters if parameter.is_trained and parameter.has_gradient]
     return States(
-        weights=numbers.weight * count(parameters),
+        weights=weight_bytes(parameters, numbers.weight),
         gradients=numbers.gradient * count(trained),
         optimizer=round(numbers.optimizer * count(trained)) + STEP_BYTES * len(trained),
     )
@@ -137,13 +137,13 @@ def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
 
 
 @lru_cache(maxsize=4096)  # the time of a step is computed again for each bound of each constant
-def padded_sum(part: Weights, num_ranks: int, *, trained: bool = False) -> int:
-    """Return the elements of all parameters of a part, or of the trained ones, of all ranks together.
+def padded_bytes(part: Weights, num_ranks: int, size: int, *, trained: bool = False) -> int:
+    """Return the bytes of all parameters of a part, or of the trained ones, of all ranks together; see `weight_bytes`.
 
     Each parameter is padded to equal shards, as under FSDP2.
     """
     chosen = [parameter for parameter in part.parameters if parameter.is_trained or not trained]
-    return num_ranks * count(shard(parameter, num_ranks) for parameter in chosen)
+    return num_ranks * weight_bytes((shard(parameter, num_ranks) for parameter in chosen), size)
 
 
 def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = False) -> Iterable[list[Parameter]]:
@@ -161,6 +161,11 @@ def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = Fal
 
 def count(parameters: Iterable[Parameter]) -> int:
     return sum(parameter.numel for parameter in parameters)
+
+
+def weight_bytes(parameters: Iterable[Parameter], size: int) -> int:
+    """Return the bytes of weights of `size` bytes an element, except for those that stay in the bits of their file."""
+    return sum((parameter.stored_bytes or size) * parameter.numel for parameter in parameters)
 
 
 @dataclass(frozen=True)

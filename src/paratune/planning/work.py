@@ -19,7 +19,7 @@ from typing import Literal
 from paratune.planning.constants import Constants
 from paratune.planning.machine import Machine
 from paratune.planning.profile import Profile
-from paratune.planning.states import EngineInputs, EngineMemory, PredictionSetup, States, padded_sum
+from paratune.planning.states import EngineInputs, EngineMemory, PredictionSetup, States, padded_bytes
 from paratune.planning.trace import Operation
 
 TREE_SHARE = 0.9
@@ -326,7 +326,7 @@ def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
 
     FSDP2 pads each weight to `num_shards` equal shards.
     """
-    return [profile.weight_bytes * padded_sum(part, num_shards) for part in profile.parts]
+    return [padded_bytes(part, num_shards, profile.weight_bytes) for part in profile.parts]
 
 
 def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1) -> list[int]:
@@ -335,7 +335,7 @@ def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1
     In the dtype in which they are summed over ranks: under FSDP2 fp32, also for weights of 16 bits.
     """
     size = setup.precision.reduce_dtype.itemsize if setup.traits.reduces_in_fp32 else profile.weight_bytes
-    return [size * padded_sum(part, num_shards, trained=True) for part in profile.parts]
+    return [padded_bytes(part, num_shards, size, trained=True) for part in profile.parts]
 
 
 @dataclass(frozen=True)

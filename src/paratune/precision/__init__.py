@@ -7,11 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from paratune import hardware
 from paratune.config.feasibility import Target, precision_reasons
 from paratune.config.problems import refuse
 from paratune.errors import ConfigError
+
+
+def frozen_linear_weights(module: nn.Module) -> set[Tensor]:
+    """Return the frozen weights that only linear layers read, so that autocast computes with them in its own dtype."""
+    linear: set[Tensor] = set()
+    others: set[Tensor] = set()
+    for child in module.modules():
+        # Conv1D is the linear layer of GPT-2. An embedding may share its weight, and reads it without autocast.
+        is_linear = isinstance(child, nn.Linear) or type(child).__name__ == "Conv1D"
+        (linear if is_linear else others).update(child.parameters(recurse=False))
+    return {weight for weight in linear - others if not weight.requires_grad}
 
 
 @dataclass(frozen=True)

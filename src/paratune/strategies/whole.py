@@ -14,7 +14,7 @@ from torch.optim import AdamW, Optimizer
 
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
-from paratune.precision import Precision
+from paratune.precision import Precision, frozen_linear_weights
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
 
@@ -49,17 +49,8 @@ def training_dtypes(module: nn.Module, precision: Precision, traits: Traits) -> 
     It is the policy's, but frozen weights of linear layers stay in the dtype of autocast if their file has them so:
     autocast computes with a copy in this dtype in any case, and the results have the same bits.
     """
-    linear: set[Tensor] = set()
-    others: set[Tensor] = set()
-    for child in module.modules():
-        # Conv1D is the linear layer of GPT-2. An embedding may share its weight, and reads it without autocast.
-        is_linear = isinstance(child, nn.Linear) or type(child).__name__ == "Conv1D"
-        (linear if is_linear else others).update(child.parameters(recurse=False))
-    held = {
-        weight
-        for weight in (linear - others if traits.holds_16_bits else ())
-        if weight.dtype == precision.autocast_dtype and not weight.requires_grad
-    }
+    frozen = frozen_linear_weights(module) if traits.holds_16_bits else set()
+    held = {weight for weight in frozen if weight.dtype == precision.autocast_dtype}
     return [
         (tensor, precision.param_dtype if tensor.is_floating_point() and tensor not in held else tensor.dtype)
         for tensor in (*module.parameters(), *module.buffers())

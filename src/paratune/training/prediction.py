@@ -9,6 +9,7 @@ from typing import Any
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.traits import TRAITS
+from paratune.models.load import kept_dtype
 from paratune.models.task_model import TaskModel
 from paratune.planning.enumerate import OWN_STRATEGY, JobOption, option_setup
 from paratune.planning.job import PlannedJob, lengths_of_rows
@@ -62,6 +63,7 @@ def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine
         entry=model.entry,
         why_padded=model.why_padded,
         sequences=lengths_of_rows(train.store.num_sequences),
+        stored_dtype=kept_dtype(config.model, model.hf.config),
     )
     layout = run_batch_layout(prepared, model)
     ranks = place.world_size, local_world_size(place)

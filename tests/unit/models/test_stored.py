@@ -18,7 +18,7 @@ from paratune.batch.packing import pack
 from paratune.config.sections import LoraOptions, ModelOptions, Train
 from paratune.config.traits import TRAITS
 from paratune.engine.optim import OptimizerFactory
-from paratune.models.load import Head, load_model
+from paratune.models.load import Head, kept_dtype, load_model
 from paratune.models.packed import enable_packed_batches
 from paratune.models.stored import draw_in_float32, few_blocks, stored_dtype
 from paratune.models.task_model import TaskModel, find_blocks, weights_fingerprint
@@ -49,6 +49,19 @@ def load(folder: Path, precision: str = "fp32", adapter: LoraOptions | None = No
 def test_the_dtype_is_that_of_all_weights(tmp_path: Path, dtype: torch.dtype, expected: torch.dtype | None):
     assert stored_dtype(str(stored(tmp_path, dtype))) == expected
     assert stored_dtype("some/name-on-the-hub") is None
+
+
+def test_a_plan_knows_the_dtype_of_a_folder_without_weights(tmp_path: Path):
+    tiny_config().save_pretrained(tmp_path)
+    named, config = ModelOptions(name=str(tmp_path)), BertConfig(dtype="bfloat16")
+    assert kept_dtype(named, config) == torch.bfloat16
+    assert [kept_dtype(named, other) for other in (None, tiny_config())] == [None, None]
+    assert kept_dtype(ModelOptions(name="some/name-on-the-hub"), config) is None, "it is loaded in float32"
+    dora = LoraOptions(kind="lora", dora=True)
+    for options in ({"resize_vocabulary": True}, {"adapter": dora}, {"from_scratch": True}):
+        assert kept_dtype(named.model_copy(update=options), config) is None
+    stored(tmp_path, torch.float32)
+    assert kept_dtype(named, config) is None, "the weights decide"
 
 
 def test_weights_of_two_dtypes_are_loaded_in_float32(tmp_path: Path):

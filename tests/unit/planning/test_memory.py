@@ -1,27 +1,36 @@
 """Peaks held to PyTorch's own tracker; tests/two_processes holds those of several ranks to real steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from peak_ranks import _alive
+from ranks import _no_clock
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
 from paratune.base.units import MIB
+from paratune.batch import Batch
+from paratune.config.sections import LoraOptions, ModelOptions, Train
 from paratune.config.strategy_sections import DeepSpeedOptions, PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
+from paratune.engine.optim import OptimizerFactory
+from paratune.models.adapters import add_adapter
 from paratune.models.dropout import use_cheap_dropout
-from paratune.models.task_model import TaskModel
+from paratune.models.stored import float32_shapes
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.planning.kinds.pipeline import in_flight
 from paratune.planning.machine import find_machine
 from paratune.planning.memory import CONTEXT_BYTES, Memory, peak, with_machine
 from paratune.planning.profile import Shape, profile
 from paratune.planning.shims import Kernels
 from paratune.planning.states import PredictionSetup
-from paratune.planning.trace import Delta, Timeline, find_fullest
+from paratune.planning.trace import Delta, Timeline, Trace, find_fullest
 from paratune.precision import POLICIES
+from paratune.strategies.single import SingleStrategy
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
 ROWS, LENGTH = 4, 32
@@ -87,6 +96,52 @@ def test_copies_of_weights_under_autocast_are_those_of_pytorchs_tracker() -> Non
     memory = peak(traced, setup_of(SingleOptions(kind="single")), on_cuda=False)
     assert memory.terms["cast_weights"] > 0
     assert memory.total == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("stored", [None, torch.bfloat16])
+def test_frozen_layers_stay_in_the_16_bits_of_their_file(stored: torch.dtype | None) -> None:
+    pytest.importorskip("peft")
+    before = sum(tensor.untyped_storage().nbytes() for tensor in _alive().values())
+    # Few tokens: autocast on a CPU has other operations in 16 bits than on CUDA.
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+    large, rows, length = BertConfig(vocab_size=1000, num_labels=2, pad_token_id=0, **sizes), 1, 4
+    hf, lora = transformers.AutoModelForSequenceClassification.from_config(large), LoraOptions(kind="lora")
+    hf = hf.to(stored or torch.float32)
+    with float32_shapes(hf):
+        add_adapter(hf, lora)
+    model, precision = TaskModel(hf, "classification"), POLICIES["bf16"]
+    use_cheap_dropout(model)
+    strategy = SingleStrategy(device=torch.device("cpu"), precision=precision, rank=0, world_size=1)
+    strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(), 10))
+    batch = Batch(
+        input_ids=torch.randint(5, 1000, (rows, length)),
+        row_weight=torch.ones(rows),
+        index=torch.arange(rows),
+        num_samples=rows,
+        num_tokens=rows * length,
+        num_padded_tokens=rows * length,
+        loss_denominator=float(rows),
+        token_type_ids=torch.zeros(rows, length, dtype=torch.long),
+        max_seqlen=length,
+        labels=torch.zeros(rows, dtype=torch.long),
+    )
+    tensors = [*model.parameters(), *model.buffers()]
+    held = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+    for _ in range(2):
+        strategy.forward_backward([batch], _no_clock)
+        strategy.optimizer_step(1.0)
+    trace = Trace(1)
+    for tensor in _alive().values():
+        trace.hold(tensor, is_base=True)
+    with trace, trace.recording():
+        strategy.forward_backward([batch], _no_clock)
+        strategy.optimizer_step(1.0)
+    shape, options = Shape((length,) * rows), ModelOptions(name="none", adapter=lora)
+    traced = profile(large, TASK, shape, precision, on_cuda=False, model_options=options, stored_dtype=stored)
+    setup = replace(setup_of(SingleOptions(kind="single")), precision=precision)
+    memory = peak(traced, setup, on_cuda=False)
+    assert memory.terms["weights"] + memory.terms["buffers"] == held
+    assert memory.total == pytest.approx(trace.peak_bytes - before, rel=0.02)
 
 
 def test_cuda_takes_more_and_rounds_up() -> None:

@@ -1,10 +1,12 @@
 """Few micro-batches are traced; the others follow."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from raised import raises_code
 from tiny import tiny_config
 
@@ -100,3 +102,20 @@ def test_the_division_of_a_model_is_computed_once(monkeypatch: pytest.MonkeyPatc
     assert asked == [True, False, False]  # the third follows from two traces
     assert divisions[0].costs
     assert all(each is divisions[0] for each in divisions)
+
+
+def test_weights_stay_in_the_dtype_of_their_file_where_autocast_has_it_and_the_strategy_leaves_them() -> None:
+    loaded = load_config(CONFIG, ["train.freeze_encoder=true"]).config
+    lengths, bf16 = lengths_of_rows(np.array([12])), torch.bfloat16
+    job = PlannedJob(loaded, tiny_config(), lengths, 1, PackedEntry(), None, stored_dtype=bf16)
+    profiles = Profiles(job, is_cuda=True)
+
+    def held(kind: str, policy: str) -> set[str]:
+        found = profiles.of(padded(2), replace(SETUP, traits=TRAITS[kind], precision=POLICIES[policy]))
+        assert {parameter.stored_bytes for parameter in found.parameters} <= {None, 2}
+        return {parameter.name for parameter in found.parameters if parameter.stored_bytes}
+
+    frozen = held("single", "bf16")
+    assert "hf.bert.encoder.layer.0.attention.self.query.weight" in frozen
+    assert [name for name in frozen if "embeddings" in name or "LayerNorm" in name or "classifier" in name] == []
+    assert held("deepspeed", "bf16") == held("single", "fp32") == held("single", "fp16") == set()

@@ -27,7 +27,7 @@ from paratune.planning.kinds import KINDS
 from paratune.planning.kinds.replicated import ddp_buckets
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.profile import Parameter, Profile, Shape, profile
-from paratune.planning.states import PredictionSetup, padded_sum
+from paratune.planning.states import PredictionSetup, padded_bytes
 from paratune.planning.time import TERMS, step_time
 from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import StepCase, Work, pass_seconds
@@ -223,11 +223,11 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
 
 
 def test_sizes_of_shards_are_computed_once_and_not_for_each_bound_of_a_constant() -> None:
-    padded_sum.cache_clear()
+    padded_bytes.cache_clear()
     terms(setup(Zero3Options(kind="zero3"), 4))
     # 12 blocks and the rest: all weights and the trained ones, in 4 shards; the gradients in one.
-    assert padded_sum.cache_info().misses == 13 * 3
-    assert padded_sum.cache_info().hits > 13 * 3
+    assert padded_bytes.cache_info().misses == 13 * 3
+    assert padded_bytes.cache_info().hits > 13 * 3
 
 
 BF16 = {"param_dtype": "bf16"}
