@@ -199,8 +199,7 @@ def deepspeed_limits(options: Mapping[str, Any], *, element_size: int, largest_b
     elif cap_mb is not None:
         limits = _with_buckets(limits, cap_mb, element_size)
     given = {name: options[name] for name in vars(limits) if options.get(name) is not None}
-    if "max_live_parameters" in given:
-        given = {"max_reuse_distance": given["max_live_parameters"], **given}
+    given.setdefault("max_reuse_distance", given.get("max_live_parameters", limits.max_reuse_distance))
     return replace(limits, **given)
 
 

@@ -134,7 +134,7 @@ def kept_dtype(model: ModelOptions, config: Any = None) -> torch.dtype | None:
     Without weight files it is that of the model's own `config`, as of a model that is planned before it is downloaded.
     """
     # Own code may have tensors that are no parameters.
-    has_own_code = model.class_ is not None or model.head is not None or model.trust_remote_code
+    has_own_code = model.class_ or model.head or model.trust_remote_code
     # Added rows and DoRA compute with the weights.
     is_changed = model.resize_vocabulary or (model.adapter is not None and model.adapter.dora)
     if model.from_scratch or has_own_code or is_changed or adapter_folder(model) is not None:

@@ -236,12 +236,8 @@ def _coordinate(
     skips those that are there already. It releases a weight after a use, unless it has skipped a later use, or the next
     use is within `max_reuse_distance`. So a model below `max_live_parameters` stays gathered as a whole. Weights that
     are gathered together are copied out of the output of their collective, which is freed with the first use of the
-    last of them.
-
-    Args:
-        small: Numbers of the weights that are never released.
-        live: Those that are gathered before; it is changed.
-        released: The uses after which weights are released, where they are known.
+    last of them. Weights in `small` are never released, those in `live` are gathered before; `released` are the uses
+    after which weights are released, where they are known.
 
     Source: DeepSpeed 0.19.8, runtime/zero/partitioned_param_coordinator.py, `_fetch_sub_module_impl`,
         `__params_to_release`; partition_parameters.py, `AllGatherCoalescedHandle`.
