@@ -35,7 +35,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
     # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,500; settings of a
     # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 600.
-    "data": (("data/*", *TRAINER), (), 7_900, 5_800),
+    "data": (("data/*", *TRAINER), (), 7_920, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -51,7 +51,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 79_500
+MOST = 79_600
 """Lines of the whole source; 80,000 with what is still to come."""
 
 REWRITTEN = (

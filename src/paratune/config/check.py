@@ -238,7 +238,6 @@ def _split(found: Contradictions) -> None:
     if not isinstance(task, ClassificationTask | OrdinalTask):
         wanted = f"in {task.kind}, which has no labels that exclude each other; for groups: data.split.group_by"
         found.unused("data.split.stratify", wanted, "task.kind")
-    found.exclusive("data.split.stratify", "data.split.group_by")
 
 
 def _columns(found: Contradictions) -> None:

@@ -121,7 +121,9 @@ def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
         DataError: The object has several tables, or rows or columns by other names than numbers.
     """
     parts, names, data = [*value.values()], value.get("columns"), value.get("data")
-    if isinstance(data, list) and set(value) <= {"data", "version", "schema"}:  # schema: orient="table"
+    has_other_lists = any(isinstance(part, list) for name, part in value.items() if name != "data")
+    are_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data) and not has_other_lists
+    if are_rows or (isinstance(data, list) and set(value) <= {"data", "version"}):  # schema: orient="table"
         return data
     if isinstance(data, list) and isinstance(names, list):  # orient="split"
         width = len({*map(str, names)})

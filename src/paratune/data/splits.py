@@ -26,8 +26,8 @@ def split_rows(
     Sizes are exact: the largest remainders get the last rows, per class when stratified. Groups stay whole: in random
     order, each goes to the part where it brings the sizes (stratified: the class counts) closest to the shares.
 
-    With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold` or `GroupKFold`,
-    shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and `groups` for `group_by`.
+    With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold`, `GroupKFold` or
+    `StratifiedGroupKFold`, shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and `groups` for `group_by`.
 
     Raises:
         DataError: A part would be empty, or the shares leave nothing to train on.
@@ -54,12 +54,13 @@ def split_rows(
 
 
 def _fold(split: SplitOptions, classes: IntArray, groups: Sequence[str] | None) -> dict[str, IntArray]:
-    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold  # loads SciPy, which other cuts do not need
+    from sklearn import model_selection as cuts  # loads SciPy, which other cuts do not need
 
     assert split.folds is not None
     assert split.fold is not None
-    maker = KFold if groups is None else GroupKFold
-    folds = (StratifiedKFold if split.stratify else maker)(split.folds, shuffle=True, random_state=split.seed)
+    makers = (cuts.KFold, cuts.GroupKFold, cuts.StratifiedKFold, cuts.StratifiedGroupKFold)
+    maker = makers[2 * bool(split.stratify) + (groups is not None)]
+    folds = maker(split.folds, shuffle=True, random_state=split.seed)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a class with fewer rows than folds; a part without a class is logged

@@ -95,11 +95,6 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("data.split.fold=1", "config.no_effect", ["data.split.fold: 1"]),
         ("data.split={validation: null, seed: 1}", "config.no_effect", ["data.split"]),
         ("data.split={validation: 0.5, test: 0.5}", "config.invalid_value", ["data.split", "1"]),
-        (
-            "data.split.stratify=true data.split.group_by=g",
-            "config.conflict",
-            ["data.split.stratify: true", "data.split.group_by: g"],
-        ),
         ("data.columns.text=label", "config.conflict", ["data.columns.text", "data.columns.label"]),
         ("data.columns.text_pair=[a,label]", "config.conflict", ["data.columns.text_pair", "data.columns.label"]),
         ("data.columns.text=[a,a]", "config.conflict", ["data.columns.text", "2"]),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raised import raises_code
-from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold, train_test_split
 
 from paratune.config.sections import SplitOptions
 from paratune.data.splits import largest_remainder, split_rows
@@ -107,6 +107,7 @@ def test_folds_are_those_of_scikit_learn():
         (SplitOptions(folds=5, seed=3), KFold, None),
         (SplitOptions(folds=5, seed=3, stratify=True), StratifiedKFold, None),
         (SplitOptions(folds=5, seed=3, group_by="film"), GroupKFold, groups),
+        (SplitOptions(folds=5, seed=3, group_by="film", stratify=True), StratifiedGroupKFold, groups),
     ]
     for split, maker, of_rows in cases:
         theirs = maker(5, shuffle=True, random_state=3).split(np.zeros(60), labels, of_rows)

@@ -59,6 +59,12 @@ def test_a_list_of_rows_may_be_the_value_of_data(tmp_path: Path):
     assert rows == [{"id": "1", "question": "Who?"}]
 
 
+def test_the_answer_of_an_api_is_the_list_of_its_rows(tmp_path: Path):
+    answer = {"status": "ok", "data": [{"text": "a"}, {"text": "b"}], "meta": {"page": 1}, "next": None}
+    assert read(tmp_path, answer).to_pylist() == [{"text": "a"}, {"text": "b"}]
+    assert read(tmp_path, answer | {"tags": ["x"]}).num_rows == 1
+
+
 def test_one_object_per_line_is_one_row(tmp_path: Path):
     assert read(tmp_path, '{"data": [1], "text": "x"}\n{"text": "y"}\n').num_rows == 2
     assert read(tmp_path, '{"data": [1], "text": "x"}').column_names == ["data", "text"]
