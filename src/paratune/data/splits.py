@@ -27,7 +27,8 @@ def split_rows(
     order, each goes to the part where it brings the sizes (stratified: the class counts) closest to the shares.
 
     With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold`, `GroupKFold` or
-    `StratifiedGroupKFold`, shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and `groups` for `group_by`.
+    `StratifiedGroupKFold`, shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and
+    `groups` for `group_by`.
 
     Raises:
         DataError: A part would be empty, or the shares leave nothing to train on.
