@@ -129,15 +129,16 @@ def _put_task(guess: OptionGuess, data: GuessTable, task: str | None, others: Se
     has_choices = isinstance(choices, str) or any(len(name) > 1 or "question" in data.names for name in choices or ())
     is_qa = {"question", "context"} <= {*data.names} and (data.named.get("label") in ANSWERS or answers is not None)
     tagged, pair = tagged_columns(data), pair_columns(data, None)
+    may_lack_label = task is None and "label" not in data.named
     if task == "qa" or (task is None and is_qa):
         _put_questions(guess, data, answers or "answers")
     elif task == "multiple_choice" or (task is None and has_choices):
         _put_choices(guess, data, choices, answers)
     elif task == "token_classification" or (task is None and tagged is not None):
         _put_tags(guess, data, tagged, others)
-    elif task == "embedding" or (task is None and pair is not None and not label_candidates(data, pair)):
+    elif task == "embedding" or (may_lack_label and pair is not None and not label_candidates(data, pair)):
         _put_embedding(guess, data, pair, is_given=task is not None)
-    elif task == "mlm" or (task is None and data.names == ["text"] and "label" not in data.named):
+    elif task == "mlm" or (may_lack_label and data.names == ["text"]):
         guess.put("task.kind", "mlm", None if task else "the file has only texts, no labels")
         _put_texts(guess, data)
     else:
@@ -250,8 +251,6 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
     elif "text_pair" not in data.named and pair is not None:
         guess.put("data.columns.text", pair[0], _pair_reason(pair))
         guess.put("data.columns.text_pair", pair[1])
-        if guess.kind == "regression":
-            guess.doubts.append("--task embedding: a vector for each text, for search, not a score of two texts")
     else:
         lengths = text_lengths(data, {*named_columns(label), *named_columns(data.named.get("text_pair"))})
         if not lengths:
@@ -262,6 +261,8 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
         guess.put("data.columns.text", *usual_or_longest(lengths))
     if "text_pair" in data.named and guess.kind != "mlm":
         guess.put("data.columns.text_pair", data.named["text_pair"])
+    if guess.kind == "regression" and "data.columns.text_pair" in guess.values:
+        guess.doubts.append("--task embedding: a vector for each text, for search, not a score of two texts")
     used = [guess.values.get(f"data.columns.{key}") for key in ("text", "text_pair")]
     more = [name for name in text_lengths(data, {*named_columns(label)}) if name not in used]
     if more and "text" not in data.named and guess.kind != "multiple_choice":

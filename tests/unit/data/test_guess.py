@@ -197,6 +197,15 @@ def test_pairs_for_embeddings(columns: dict[str, list[Any]], task: str | None, e
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0), "c": repeated(1, 0)}, {}, "multi_label", "--label a"),
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0)}, {"label": "a,b"}, "multi_label", ""),
         ({"price": SCORES}, {}, "regression", ""),
+        # A label that is named makes no embedding of a pair.
+        ({"text_pair": OTHERS, "likeness": SCORES}, {"label": "likeness"}, "regression", "--task embedding"),
+        (
+            {"text_pair": OTHERS, "likeness": SCORES},
+            {"text": "text", "text_pair": "text_pair"},
+            "regression",
+            "--task embedding",
+        ),
+        ({"text_pair": OTHERS, "kind": repeated("x", "y")}, {"label": "kind"}, "classification", ""),
         ({"other": OTHERS, "label": repeated(0, 1)}, {"text": "text,other"}, "classification", ""),
     ],
 )
