@@ -248,7 +248,7 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
     pair = pair_columns(data, label)
     if "text" in data.named:
         guess.put("data.columns.text", data.named["text"])
-    elif "text_pair" not in data.named and pair is not None:
+    elif pair is not None and data.named.get("text_pair", pair[1]) == pair[1]:
         guess.put("data.columns.text", pair[0], _pair_reason(pair))
         guess.put("data.columns.text_pair", pair[1])
     else:
@@ -265,6 +265,8 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
         guess.doubts.append("--task embedding: a vector for each text, for search, not a score of two texts")
     used = [guess.values.get(f"data.columns.{key}") for key in ("text", "text_pair")]
     more = [name for name in text_lengths(data, {*named_columns(label)}) if name not in used]
+    if pair is not None and pair[0] == used[0] and used[1] is None and guess.kind not in ("mlm", "multiple_choice"):
+        guess.doubts.append(f"--text-pair {pair[1]}: {_pair_reason(pair)}")
     if more and "text" not in data.named and guess.kind != "multiple_choice":
         option = "" if guess.kind == "mlm" else f", or --text-pair {more[0]}"
         guess.doubts.append(f"--text {used[0]},{more[0]}{option}: more texts are in {listing(more, width=100)}")

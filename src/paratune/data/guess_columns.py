@@ -147,18 +147,19 @@ def tagged_columns(data: GuessTable) -> tuple[str, str] | None:
 
 
 def pair_columns(data: GuessTable, label: str | list[str] | None) -> tuple[str, str] | None:
-    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2; in a
-    file without names, two about equally long ones, if no other column has texts."""
+    """Return two columns of texts: with usual names, or with the longest texts of those that differ in _1 and _2 and
+    contain no other such name; in a file without names, two about equally long ones, if no other column has texts."""
     lengths = text_lengths(data, {*named_columns(label)})
     if len(lengths) == 2 and all(name.isdecimal() and not _has_codes(data, name) for name in lengths):
         first, second = lengths
         return (first, second) if 0.5 <= lengths[first] / lengths[second] <= 2 else None
     names = {name.lower(): name for name in lengths}
     usual = [pair for pair in _PAIRS if {*pair} <= {*names}]
-    for (one, two), name in product(_NUMBERED_PAIRS, [] if usual else names):
+    for (one, two), name in product(_NUMBERED_PAIRS, [] if usual else sorted(names, key=len)):
         for place in re.finditer(rf"(?<![^\W_{'a-z' * one.isdecimal()}]){one}(?![^\W_])", name):
             other = name[: place.start()] + two + name[place.end() :]
-            usual += [(name, other)] if other in names and len(name) > 1 else []
+            is_longer = any(short != name and short in name for short, _ in usual)  # sentence1_parse, of sentence1
+            usual += [(name, other)] if other in names and len(name) > 1 and not is_longer else []
     pairs = [(names[first], names[second]) for first, second in usual]
     return max(pairs, key=lambda pair: lengths[pair[0]] + lengths[pair[1]], default=None)
 
@@ -196,8 +197,7 @@ def usual_or_longest(lengths: Mapping[str, float]) -> tuple[str, str]:
 
 def label_candidates(data: GuessTable, without: Sequence[str | list[str]] = ()) -> dict[str, list[str]]:
     """Return the columns that may be the label with their values: of usual names, else of few values, else numbers."""
-    taken = {name for names in (*without, *data.named.values()) for name in named_columns(names)}
-    taken |= {*data.lists_of_objects()}
+    taken = {*data.lists_of_objects(), *chain(*map(named_columns, (*without, *data.named.values())))}
     values = {name: [*map(str, data.present(name))] for name in data.names if name not in taken}
     usual = [name for usual in USUAL_LABELS for name in values if name.lower() == usual]
     few = [name for name, texts in values.items() if is_few(len(set(texts)), len(texts))]

@@ -29,6 +29,15 @@ def repeated(*values: Any) -> list[Any]:
     return [values[row % len(values)] for row in range(len(TEXTS))]
 
 
+SNLI = {
+    "gold_label": repeated("a", "b"),
+    "sentence1_parse": [f"(S {text})" for text in TEXTS],
+    "sentence2_parse": OTHERS,
+    "sentence1": TEXTS,
+    "sentence2": OTHERS,
+}
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -71,6 +80,8 @@ def test_the_task_is_that_of_the_labels(labels: list[Any], expected: dict[str, A
             {"标题": [f"春天来了{row}" for row in range(40)], "url": LINKS, "label": repeated(0, 1)},
             ("标题", None, "label"),
         ),
+        # The layout of SNLI: names that contain usual ones are longer.
+        (SNLI, ("sentence1", "sentence2", "gold_label")),
         # Without a header, columns are named by number.
         ({"1": TEXTS, "2": OTHERS, "3": SCORES}, ("1", "2", "3")),
         ({"1": repeated("yes", "no"), "2": CODES, "3": TEXTS, "4": OTHERS}, ("3", "4", "1")),
@@ -84,6 +95,10 @@ def test_the_task_is_that_of_the_labels(labels: list[Any], expected: dict[str, A
 def test_columns_have_usual_names_or_fitting_values(columns: dict[str, list[Any]], expected: tuple[str | None, ...]):
     values = guessed(columns).values
     assert tuple(values.get(f"data.columns.{key}") for key in ("text", "text_pair", "label")) == expected
+
+
+def test_the_first_text_belongs_to_the_second_one_that_is_named():
+    assert guessed(SNLI, text_pair="sentence2").values["data.columns.text"] == "sentence1"
 
 
 def test_named_columns_and_tasks_are_not_guessed():
@@ -197,6 +212,8 @@ def test_pairs_for_embeddings(columns: dict[str, list[Any]], task: str | None, e
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0), "c": repeated(1, 0)}, {}, "multi_label", "--label a"),
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0)}, {"label": "a,b"}, "multi_label", ""),
         ({"price": SCORES}, {}, "regression", ""),
+        # Of a pair, the first text is named.
+        ({"text_pair": OTHERS, "label": repeated(0, 1)}, {"text": "text"}, "classification", "--text-pair text_pair"),
         # A label that is named makes no embedding of a pair.
         ({"text_pair": OTHERS, "likeness": SCORES}, {"label": "likeness"}, "regression", "--task embedding"),
         (
