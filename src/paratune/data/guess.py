@@ -289,9 +289,10 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
     if "label" in data.named:
         return data.named["label"]
     found = label_candidates(data)
+    likely = sorted(found, key=lambda key: (re.split(r"[\W_]", key.lower())[-1] not in USUAL_LABELS, len(found[key])))
     shown = {
-        name: f"--label {name[:40]}: {len(values)} different values, such as {listing(values[:3])[:40]}"
-        for name, values in found.items()
+        name: f"--label {name[:40]} ({len(found[name])} different values, such as {listing(found[name][:3])[:40]})"
+        for name in likely
     }
     first = next(iter(found), "")
     if first.lower() not in USUAL_LABELS:
@@ -302,7 +303,7 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
             return flags
         few = [name for name, values in found.items() if is_few(len(values), len(data.present(name)))]
         if len(few or found) != 1:
-            advice = f"possible: {'; '.join([*shown.values()][:5])}" if found else _WITHOUT_LABEL
+            advice = f"possible: {listing(shown.values(), most=5)}" if found else _WITHOUT_LABEL
             problem, code = ": the column of the label cannot be guessed", "data.label_column_unknown"
             if not found and (nested := _nested_rows(data)):
                 raise data.table_error(nested, code=code)
@@ -351,9 +352,8 @@ def _put_labels(
     labels = _distinct(values)
     found = f", column {label} has {len(labels)} different values in {num_rows} rows, such as {str(values[0])[:40]!r}"
     if len(labels) < 2:
-        advice = "classes need at least two: name another column with --label, or a file with all classes"
-        only = f"has one class only, {str(values[0])[:40]!r}"
-        raise data.table_error(f", column {label} {only}; {advice}", code="data.one_class")
+        advice = f"{str(values[0])[:40]!r}; name another column with --label, or a file with all classes"
+        raise data.table_error(f", column {label} has one class only, {advice}", code="data.one_class")
     if len(labels) > max(_MOST_WHOLE_CLASSES, num_rows // 2):
         advice = f"too many for the task {kind}; name another column with --label, or give --task regression"
         raise data.table_error(f"{found}: {advice}", code="data.too_many_values", num_labels=len(labels))

@@ -312,6 +312,14 @@ def test_an_error_shows_what_was_found(columns: dict[str, list[Any]], code: str,
         guessed(columns)
 
 
+def test_possible_labels_are_ordered_by_likeness_and_counted():
+    others = {f"place_{row}": repeated(*"abcd"[: 2 + row % 3]) for row in range(6)}
+    with raises_code(
+        "data.label_column_unknown", "possible: --label user_stars (4 ", "), --label place_0 (2 ", "and 2 more"
+    ):
+        guessed({"text": TEXTS, **others, "user_stars": repeated(1, 2, 3, 4)})
+
+
 def test_questions_in_lists_are_named_for_the_task_qa():
     with raises_code("data.column_missing", "qas", "answer_start"):
         guessed({"context_text": TEXTS, "qas": [[{"query_text": "x", "answers": ["y"]}]] * 40}, "qa")
