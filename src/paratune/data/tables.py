@@ -82,7 +82,7 @@ def decode(raw: bytes, source: str, encoding: str | None = None) -> tuple[str, s
         in_runs = sum(map(len, re.findall(rb"[\x80-\xff]{3,}|[\xc2-\xf4][\x80-\xbf]|" + sign, raw)))
         is_alone = 2 * in_runs < len(re.findall(rb"[\x80-\xff]", raw))
         if encoding is None and marked is None and is_alone and not re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", raw):
-            message = "%s: not UTF-8; read as cp1252, in which line %d is %r; if it is wrong, set data.encoding"
+            message = "%s: not UTF-8; read as cp1252: line %d is %r; if it is wrong, set data.encoding (cp1250: Polish)"
             log.warning(message, source, line, shown, extra=coded("data.encoding", source=source, line=line))
             return raw.decode("cp1252"), "cp1252"
         advice = "save it as UTF-8, or set data.encoding" + ("" if encoding else f": as cp1252 it is {shown!r}")
