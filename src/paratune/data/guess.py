@@ -6,6 +6,7 @@ Every guess comes with its reason, and with the other possibilities, so that the
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -210,7 +211,7 @@ def _put_tags(
     guess.put("data.columns.label", label)
     for name in [name for name in data.names if name not in columns]:
         if tagged_columns(GuessTable(data.table.select([text, name]), data.source, {})) is not None:
-            guess.doubts.append(f"--label {name}: it has tags, too")
+            guess.doubts.append(f"--label {quote(name)}: it has tags, too")
 
 
 def _put_embedding(guess: OptionGuess, data: GuessTable, pair: tuple[str, str] | None, *, is_given: bool) -> None:
@@ -266,10 +267,10 @@ def _put_texts(guess: OptionGuess, data: GuessTable, label: str | list[str] | No
     used = [guess.values.get(f"data.columns.{key}") for key in ("text", "text_pair")]
     more = [name for name in text_lengths(data, {*named_columns(label)}) if name not in used]
     if pair is not None and pair[0] == used[0] and used[1] is None and guess.kind not in ("mlm", "multiple_choice"):
-        guess.doubts.append(f"--text-pair {pair[1]}: {_pair_reason(pair)}")
+        guess.doubts.append(f"--text-pair {quote(pair[1])}: {_pair_reason(pair)}")
     if more and "text" not in data.named and guess.kind != "multiple_choice":
-        option = "" if guess.kind == "mlm" else f", or --text-pair {more[0]}"
-        guess.doubts.append(f"--text {used[0]},{more[0]}{option}: more texts are in {listing(more, width=100)}")
+        option = "" if guess.kind == "mlm" else f", or --text-pair {quote(more[0])}"
+        guess.doubts.append(f"--text {quote(f'{used[0]},{more[0]}')}{option}: more texts: {listing(more, width=100)}")
 
 
 def _nested_rows(data: GuessTable) -> str | None:
@@ -291,7 +292,7 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
     found = label_candidates(data)
     likely = sorted(found, key=lambda key: (re.split(r"[\W_]", key.lower())[-1] not in USUAL_LABELS, len(found[key])))
     shown = {
-        name: f"--label {name[:40]} ({len(found[name])} different values, such as {listing(found[name][:3])[:40]})"
+        name: f"--label {quote(name[:40])} ({len(found[name])} values, such as {listing(found[name][:3])[:40]})"
         for name in likely
     }
     first = next(iter(found), "")
@@ -299,7 +300,7 @@ def _label_column(guess: OptionGuess, data: GuessTable, task: str | None) -> str
         members = {name: {value.lower().removesuffix(".0") for value in values} for name, values in found.items()}
         flags = [name for name, values in members.items() if values <= _FLAGS]
         if len(flags) > {None: 2, "multi_label": 1}.get(task, len(flags)):  # two may be two questions
-            guess.doubts.append(f"--label {flags[0]}: a single label of {listing(flags)[:60]}")
+            guess.doubts.append(f"--label {quote(flags[0])}: a single label of {listing(flags)[:60]}")
             return flags
         few = [name for name, values in found.items() if is_few(len(values), len(data.present(name)))]
         if len(few or found) != 1:

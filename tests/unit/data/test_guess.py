@@ -212,6 +212,10 @@ def test_pairs_for_embeddings(columns: dict[str, list[Any]], task: str | None, e
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0), "c": repeated(1, 0)}, {}, "multi_label", "--label a"),
         ({"a": repeated(0, 1), "b": repeated(1, 1, 0)}, {"label": "a,b"}, "multi_label", ""),
         ({"price": SCORES}, {}, "regression", ""),
+        # Names are quoted for a shell.
+        ({"title (en)": OTHERS, "label": repeated(0, 1)}, {}, "classification", "--text 'text,title (en)', or"),
+        ({"title (en)": OTHERS, "label": repeated(0, 1)}, {}, "classification", "--text-pair 'title (en)': "),
+        ({"label": repeated(0, 1), "mood?": repeated("x", "y")}, {}, "classification", "--label 'mood?' ("),
         # Of a pair, the first text is named.
         ({"text_pair": OTHERS, "label": repeated(0, 1)}, {"text": "text"}, "classification", "--text-pair text_pair"),
         # A label that is named makes no embedding of a pair.
