@@ -60,12 +60,14 @@ def read_and_guess(
         if all(again[name].equals(table) for name, table in tables.items()):  # no other file has another encoding
             guess.put("data.encoding", encoding, "not UTF-8")
     guess.put("model.name", model)
-    guess.put("train.epochs", 3)
     guess.put("train.learning_rate", 5e-5 if model == DEMO_MODEL else 2e-5)
     guess.put("train.warmup_ratio", 0.1)
     # An epoch has at least 8 steps.
     size = next((size for size in (32, 16, 8) if tables["train"].num_rows >= 10 * size), 4)
     guess.put("batch.global", size)
+    # Fewer than 100 steps teach a small model little: its first scores would be those of a guess.
+    epochs = 3 if guess.kind == "mlm" else min(20, max(3, 100 * size // tables["train"].num_rows))
+    guess.put("train.epochs", epochs, "few rows: about 100 steps" if epochs > 3 else None)
     if guess.kind == "embedding" and "task.loss" not in guess.values and size < 16:  # a batch has whole groups of 16
         guess.put("task.group_size", size, "the size of a batch")
     merged = flatten(merge(drop_superseded_settings(Layer(nested(guess.values)), given), given).values)

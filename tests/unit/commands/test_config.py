@@ -229,6 +229,14 @@ def test_the_written_file_of_each_kind_loads(tmp_path: Path, case: str, capsys: 
     assert (loaded.config.train.epochs, loaded.config.train.max_steps) == (None, 12)
 
 
+@pytest.mark.parametrize(("num_rows", "size", "epochs"), [(40, 4, 10), (100, 8, 8), (400, 32, 8), (2000, 32, 3)])
+def test_a_small_file_is_trained_for_about_100_steps(tmp_path: Path, num_rows: int, size: int, epochs: int):
+    rows = [{"text": f"{TEXTS[row % len(TEXTS)]} {row}", "label": "ab"[row % 2]} for row in range(num_rows)]
+    init(tmp_path / "my.yaml", train=_write(tmp_path / "a.csv", rows), model=ELSEWHERE)
+    config = load_config(tmp_path / "my.yaml").config
+    assert (config.batch.global_, config.train.epochs) == (size, epochs)  # 100 * size / num_rows, at least 3
+
+
 NO_HEADER = "".join(f"uma casa {row},outra casa {row},{row % 2}\n" for row in range(40))
 
 
