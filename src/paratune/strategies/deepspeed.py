@@ -87,7 +87,7 @@ class DeepSpeedStrategy:
             optimizer,
             setup.engine_config(self._options, blocks, self._precision.param_dtype),
             blocks=blocks,
-            dtype=self._precision.param_dtype,
+            precision=self._precision,
         )
         if self._options.keeps_16_bits:
             self.state().load(loaded.__getitem__, loaded)

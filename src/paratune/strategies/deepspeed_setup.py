@@ -17,12 +17,11 @@ from torch.optim import Optimizer
 
 from paratune.config.strategy_sections import STAGES, deepspeed_limits
 from paratune.errors import LaunchError, require
+from paratune.precision import Precision
 from paratune.strategies import deepspeed_double as double
 
 log = logging.getLogger(__name__)
 
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""The dtypes of DeepSpeed's own 16-bit modes, by their sections in its configuration."""
 _OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated"
 
 
@@ -113,36 +112,37 @@ def start_engine(
     config: dict[str, Any],
     *,
     blocks: Sequence[nn.Module],
-    dtype: torch.dtype,
+    precision: Precision,
 ) -> Any:
     """Return DeepSpeed's engine on the open process group, without compiling anything.
 
     At stage 3 the model is still on the host.
     """
     _forget_process_group()
-    with captured_output(), _without_shared_memory(deepspeed), double.precision(dtype):
+    with captured_output(), _without_shared_memory(deepspeed), double.precision(precision.param_dtype):
         if config["zero_optimization"]["stage"] == 3:
-            _shard(deepspeed, model.train(), config, blocks, dtype)
+            _shard(deepspeed, model.train(), config, blocks, precision)
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=copy.deepcopy(config))
-    if dtype == torch.float64:
+    if precision.param_dtype == torch.float64:
         double.widen(engine)
     return engine
 
 
 def _shard(
-    deepspeed: ModuleType, model: nn.Module, config: dict[str, Any], blocks: Sequence[nn.Module], dtype: torch.dtype
+    deepspeed: ModuleType, model: nn.Module, config: dict[str, Any], blocks: Sequence[nn.Module], precision: Precision
 ) -> None:
     """Shard the weights of a model on the host, one by one: the engine would first move all of them to the device."""
-    stored = next((half for name, half in HALF.items() if name in config), dtype)
+    dtype = precision.pass_dtype or precision.param_dtype  # the former in DeepSpeed's own 16-bit modes
     for unit in (*blocks, model):
         for parameter in unit.parameters():
             if not hasattr(parameter, "ds_id"):
                 # A copy: Init writes rank 0's weights into it, and pages of a file would stay in memory after that.
-                parameter.data = parameter.data.to(stored, copy=True)
+                parameter.data = parameter.data.to(dtype, copy=True)
         # Init reads the whole configuration each time, and leaves weights alone that are sharded already.
         init = deepspeed.zero.Init(module=unit, config_dict_or_path=copy.deepcopy(config))
     for buffer in model.buffers():
-        buffer.data = buffer.data.to(init.local_device, dtype if buffer.is_floating_point() else buffer.dtype)
+        kept = precision.param_dtype if buffer.is_floating_point() else buffer.dtype
+        buffer.data = buffer.data.to(init.local_device, kept)
 
 
 def _forget_process_group() -> None:

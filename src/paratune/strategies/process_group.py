@@ -35,9 +35,8 @@ def open_process_group(place: Place, device: torch.device) -> None:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
     if device.type == "cuda":
-        arguments["device_id"] = (
-            device  # NCCL connects now, and not in the first collective, where a hang looks like work
-        )
+        # NCCL connects now, and not in the first collective, where a hang looks like work.
+        arguments["device_id"] = device
     if place.world_size > 1:
         log.info("wait for all %d processes to join the process group", place.world_size)
     rendezvous: Rendezvous | None = None
