@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,9 @@ from paratune.models.packed import enable_packed_batches
 from paratune.models.stored import draw_in_float32, few_blocks, stored_dtype
 from paratune.models.task_model import TaskModel, find_blocks, weights_fingerprint
 from paratune.precision import POLICIES
+from paratune.processes.place import Place
+from paratune.strategies import strategy_class
+from paratune.strategies.process_group import close_process_group, open_process_group
 from paratune.strategies.single import SingleStrategy
 from paratune.strategies.whole import training_dtypes
 
@@ -132,6 +136,10 @@ def test_an_adapter_has_the_bits_of_one_in_a_model_that_is_loaded_in_float32(tmp
 def losses(model: TaskModel, *, holds: bool) -> list[float]:
     strategy = SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
     strategy.traits = replace(TRAITS["single"], holds_16_bits=holds)
+    return losses_with(strategy, model)
+
+
+def losses_with(strategy: Any, model: TaskModel) -> list[float]:
     factory = OptimizerFactory(Train(learning_rate=0.01, schedule="constant"), 3)
     strategy.prepare(model, find_blocks(model), factory)
     collator, found = tiny_collator(12, num_classes=3), []
@@ -202,3 +210,31 @@ def test_all_blocks_read_packed_rows_after_a_test_of_a_few(tmp_path: Path):
     padded = tiny_collator(5, num_classes=3)(np.arange(5), 5)
     with torch.no_grad():
         torch.testing.assert_close(model(pack(padded)), model(padded), rtol=1e-4, atol=1e-5)
+
+
+KINDS: dict[str, dict[str, int]] = {
+    "single": {},
+    "ddp": {},
+    "zero1": {},
+    "zero2": {},
+    "zero3": {},
+    "deepspeed": {"stage": 3},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_strategy_trains_a_stored_model_as_one_that_is_loaded_in_float32(tmp_path: Path, kind: str):
+    if kind == "deepspeed":
+        pytest.importorskip("deepspeed")
+    stored(tmp_path, torch.bfloat16)
+    found = []
+    open_process_group(Place(0, 0, 1), CPU)
+    try:
+        for keeps in (True, False):
+            strategy = strategy_class(kind)(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1, **KINDS[kind])
+            found.append(losses_with(strategy, load(tmp_path, keeps_stored=keeps)))
+            strategy.close()
+    finally:
+        close_process_group()
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 3
