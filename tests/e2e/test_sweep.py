@@ -105,6 +105,52 @@ def test_a_failed_run_does_not_stop_the_others(cli: Cli, world: Path):
     assert (retried.code, len(record(world)["cells"][1]["attempts"])) == (1, 2)
 
 
+@pytest.mark.slow
+def test_runs_side_by_side_are_those_in_turn(cli: Cli, world: Path):
+    # With other numbers of threads the last digits of sums may differ.
+    text = MATRIX.replace("  run.seed: [1]", "  run.seed: [1, 2]") + "env: {OMP_NUM_THREADS: 1}\n"
+    for name in ("turn", "beside"):
+        (world / f"{name}.yaml").write_text(text.replace("name: m", f"name: {name}"))
+    assert cli("sweep", "turn.yaml").code == 0
+    result = cli("sweep", "beside.yaml", "--parallel", "2", "--timing")
+    assert result.code == 0, result.stderr
+
+    runs = sorted((world / "runs/turn/runs").iterdir())
+    assert len(runs) == 4
+    num_constant = 0
+    for run in runs:
+        other = world / "runs/beside/runs" / run.name
+        for file in ("model/model.safetensors", "predictions.validation.parquet"):
+            assert (run / file).read_bytes() == (other / file).read_bytes()
+        alone, beside = (json.loads((one / "summary.json").read_text()) for one in (run, other))
+        assert (alone["neighbours"], alone["scores"]) == (None, beside["scores"])
+        assert set(beside["neighbours"]["names"]) <= {one.name for one in runs} - {run.name}
+        num_constant += beside["neighbours"]["is_constant"]
+    assert num_constant < 4  # four runs do not begin and end together
+    report = json.loads((world / "runs/beside/report/report.json").read_text())
+    assert report["verdicts"][0]["speed"]["code"] == "neighbours"
+    timed = json.loads((world / "runs/beside.probe/report/report.json").read_text())
+    assert timed["verdicts"][0]["speed"]["code"] != "neighbours"
+
+
+@pytest.mark.slow
+def test_a_parallel_sweep_resumes_after_a_kill_and_a_signal(cli: Cli, world: Path):
+    slow = MATRIX.replace("  train:", "  strategy: {kind: 'outside:Slow'}\n  train:")
+    (world / "m.yaml").write_text(slow + "parallel: 2\n")
+    (world / "brake").touch()
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        sweep = cli.start("sweep", "m.yaml")
+        wait_for(lambda: has_checkpoint(world, 0) and has_checkpoint(world, 1))
+        wait_for(lambda: states(world) == ["running", "running"])
+        sweep.send(how)
+        result = sweep.wait()
+    assert result.code == 75, result.stderr
+    assert states(world) == ["interrupted", "interrupted"]
+    (world / "brake").unlink()
+    assert cli("sweep", "m.yaml").code == 0
+    assert states(world) == ["finished", "finished"]
+
+
 def test_a_plan_starts_nothing(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX)
     result = cli("sweep", "m.yaml", "--dry-run", "--json")

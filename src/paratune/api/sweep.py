@@ -1,4 +1,4 @@
-"""`paratune.sweep`: trains the runs of a matrix one after the other."""
+"""`paratune.sweep`: trains the runs of a matrix, one after the other or side by side."""
 
 import logging
 import sys
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from paratune.api.configuration import set_texts
 from paratune.api.process import process_as_before, several
 from paratune.api.run import Sweep
+from paratune.api.sweep_slots import Parallel, read_parallel
 from paratune.api.sweep_train import TrainedSweep, read_rounds, train_steps
 from paratune.base.text import plain
 from paratune.base.units import counted
@@ -40,6 +41,8 @@ def sweep(
     overwrite: bool = False,
     probe: bool = False,
     until: str | None = None,
+    parallel: int | str | None = None,
+    timing: bool = False,
     run_code: bool = False,
 ) -> Sweep:
     """Train every combination of a matrix, each in new processes of this machine, and write the report.
@@ -56,6 +59,9 @@ def sweep(
         overwrite: Delete and train again the runs whose settings changed in the matrix.
         probe: Train only 20 steps of each run, to measure speed, in a separate folder.
         until: Add seeds only where a verdict is not decided: decided (all measures), speed or quality.
+        parallel: Most runs at a time, or "auto": one on each GPU, or on each set of four cores; default: `parallel` of
+            the matrix. Runs side by side disturb the times of each other.
+        timing: Afterwards time each run alone by a probe of 20 steps, in a separate folder.
         run_code: Also run the code that the folders of models and teachers name; that of the matrix always runs.
 
     Returns:
@@ -69,6 +75,7 @@ def sweep(
     prepared = prepare(
         Path(matrix), set_texts(overrides), "show" if dry_run else "train", only=several(only),
         retry_failed=retry_failed, overwrite=overwrite, probe=probe, until=until,
+        parallel=None if parallel is None else str(parallel), timing=timing,
     )  # fmt: skip
     folder = prepared.matrix.folder
     if dry_run:
@@ -77,11 +84,13 @@ def sweep(
         return Sweep(folder, record, {cell.name: cell.changed for cell in cells if cell.changed})
     with process_as_before():
         set_up_logging(speaks=True)
-        trained = train_matrix(prepared, run_code=run_code)
         from paratune.reports.matrix import make_sweep
 
-        make_sweep(folder, folder / REPORT_FOLDER)
-        trained.check()
+        for part in (prepared, prepared.timing):
+            if part is not None:
+                trained = train_matrix(part, run_code=run_code)
+                make_sweep(part.matrix.folder, part.matrix.folder / REPORT_FOLDER)
+                trained.check()
     return Sweep(folder)
 
 
@@ -98,6 +107,10 @@ class PreparedSweep:
     """The states of the runs."""
     retry_failed: bool
     overwrite: bool
+    parallel: Parallel = 1
+    """Most runs at a time."""
+    timing: "PreparedSweep | None" = None
+    """Probes of the runs, which are trained alone after them."""
 
 
 def prepare(
@@ -110,6 +123,8 @@ def prepare(
     overwrite: bool = False,
     probe: bool = False,
     until: str | None = None,
+    parallel: str | None = None,
+    timing: bool = False,
 ) -> PreparedSweep:
     """Read a matrix, select its runs, and compare them with the content of its folder; write nothing.
 
@@ -125,8 +140,19 @@ def prepare(
         other = "--dry-run" if use == "show" else "--list"
         message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--until", other))
+    if use != "train" and (parallel is not None or timing):
+        given, other = "--parallel" if parallel else "--timing", "--dry-run" if use == "show" else "--list"
+        message = f"{given} is for runs that are trained here, and {other} trains none; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=(given, other))
+    at_a_time = None if parallel is None else read_parallel(parallel)
     matrix = read_matrix(path, as_probes=probe)
-    _refuse_with_bayesian_search(matrix, only, until)
+    _refuse_with_bayesian_search(matrix, only, until, timing=timing)
+    if timing and matrix.probe is not None:
+        message = f"{path}: its runs are probes, which --timing adds to whole runs; leave it out"
+        raise ConfigError(message, code="cli.no_effect", option="--timing")
+    if matrix.probe is not None and at_a_time not in (None, 1):
+        message = "probes are for times, which runs side by side disturb; leave --parallel out"
+        raise ConfigError(message, code="cli.conflict", options=("--parallel", "--probe" if probe else "probe"))
     search, compress = matrix.options.search, matrix.options.compress
     if search is not None and search.method == "bayesian":
         require_installed("optuna", extra="search")
@@ -145,7 +171,13 @@ def prepare(
         plan = plan_of(matrix, cells, sys.argv)
     plan = replace(plan, record=replace(plan.record, rounds=read_rounds(matrix, plan.record.cells, until)))
     names = frozenset(cell.name for cell in selected)
-    return PreparedSweep(matrix, tuple(overrides), cells, names, plan, retry_failed, overwrite)
+    probes = None
+    if timing:
+        probes = prepare(
+            path, overrides, use, only=only, retry_failed=retry_failed, overwrite=overwrite, probe=True, parallel="1"
+        )
+    at_a_time = at_a_time or (1 if matrix.probe is not None else matrix.options.parallel)
+    return PreparedSweep(matrix, tuple(overrides), cells, names, plan, retry_failed, overwrite, at_a_time, probes)
 
 
 def _valid_cells(matrix: Matrix, overrides: Sequence[str], use: Use) -> tuple[Cell, ...]:
@@ -155,12 +187,18 @@ def _valid_cells(matrix: Matrix, overrides: Sequence[str], use: Use) -> tuple[Ce
     return cells
 
 
-def _refuse_with_bayesian_search(matrix: Matrix, only: Sequence[str], until: str | None) -> None:
+def _refuse_with_bayesian_search(matrix: Matrix, only: Sequence[str], until: str | None, *, timing: bool) -> None:
     search = matrix.options.search
     if search is None or search.method != "bayesian":
         return
     others = [axis.key for axis in matrix.axes if not axis.is_seed and axis.key != TRIAL]
-    given = {"--only": only, "--until": until, "probe": matrix.probe, **{f"axes.{key}": True for key in others}}
+    given = {
+        "--only": only,
+        "--until": until,
+        "--timing": timing,
+        "probe": matrix.probe,
+        **{f"axes.{key}": True for key in others},
+    }
     if refused := [name for name, value in given.items() if value]:
         message = f"{matrix.source}: with search.method: bayesian the scores of all earlier runs decide which trials "
         message += f"follow; leave out {', '.join(refused)}, or use method: random"
@@ -187,10 +225,14 @@ def train_matrix(prepared: PreparedSweep, *, run_code: bool) -> TrainedSweep:
             plan = _present_plan(prepared)
             plan = replace(plan, record=replace(plan.record, rounds=prepared.plan.record.rounds))
             names, retry_failed = prepared.names, prepared.retry_failed
-            trained = train_steps(prepared.matrix, plan, names, retry_failed=retry_failed, run_code=run_code)
+            trained = train_steps(
+                prepared.matrix, plan, names,
+                retry_failed=retry_failed, run_code=run_code, parallel=prepared.parallel,
+            )  # fmt: skip
             if search is None or search.method == "random" or trained.signal is not None:
                 return trained
-            before, prepared = prepared, prepare(prepared.matrix.source, prepared.overrides, "train")
+            before = prepared
+            prepared = replace(prepare(prepared.matrix.source, prepared.overrides, "train"), parallel=prepared.parallel)
             check_unchanged(prepared.matrix, prepared.plan.cells)  # an edit would train the new trials with it
             if prepared.names == before.names or prepared.matrix.folder != folder:  # it was renamed since
                 return trained

@@ -1,19 +1,25 @@
-"""Trains the runs of a matrix one after the other, makes their smaller forms, and logs the progress.
+"""Trains the runs of a matrix, in turn or side by side, makes their smaller forms, and logs the progress.
 
 With `paratune sweep --until`, each round adds a seed or a repeat to the configurations whose verdicts are undecided.
 """
 
 import logging
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
+from paratune.api.sweep_slots import Parallel, expected_work, slots_here, uses_gpus
 from paratune.base.text import plain
 from paratune.base.units import counted, format_duration, utc_now
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped, coded, option_error
 from paratune.processes.local import CommandRunner
+from paratune.processes.slots import Share, Slots
+from paratune.records.neighbours import NEIGHBOURS_FILE, NEIGHBOURS_VARIABLE, log_neighbour
 from paratune.records.sweep import (
     LOGS_FOLDER,
     CellRecord,
@@ -27,14 +33,17 @@ from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import Systems, read_cell_runs
 from paratune.sweeps.cell import Cell, waits_for
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.run import Start, SweepPlan, block_of, run_cell, was_killed
+from paratune.sweeps.run import SharedRecord, SweepPlan, block_of, run_cell, was_killed
 from paratune.sweeps.search import validation_score
 from paratune.verdicts import Verdict
 from paratune.verdicts.groups import SPEED
 from paratune.verdicts.speeds import GOODPUT
+from paratune.watch.run import RunWatch
 
 log = logging.getLogger(__name__)
 
+LINES_EVERY_S = 1.0
+"""Seconds between two updates of the lines of slots."""
 FIRST_BLOCKS = 3
 """Runs that every configuration gets before the first look: fewer do not show how much runs vary."""
 UNTIL = ("decided", "speed", "quality")
@@ -71,22 +80,34 @@ class TrainedSweep:
 
 
 def train_steps(
-    matrix: Matrix, plan: SweepPlan, names: Collection[str], *, retry_failed: bool, run_code: bool
+    matrix: Matrix,
+    plan: SweepPlan,
+    names: Collection[str],
+    *,
+    retry_failed: bool,
+    run_code: bool,
+    parallel: Parallel = 1,
 ) -> TrainedSweep:
     """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
     Args:
         matrix: Its folder is locked by this process.
         run_code: Whether the commands are started with --run-code.
+        parallel: Most runs at a time, or `auto`.
     """
     todo = [cell for cell in plan.in_order() if cell.name in names and cell.runs(retry_failed=retry_failed)]
     total = sum(cell.name in names and cell.record.state != "skipped" for cell in plan.cells)
     num_done = total - len(todo)
-    record = replace(plan.record, listed=())  # from here on this process starts them
+    slots = slots_here(todo, parallel)
+    # From here on this process starts them.
+    record = replace(plan.record, listed=(), num_slots=slots.num_slots)
     write_sweep(matrix.folder, record)
-    _log(f"{matrix.name}: {plan.counts(names)}; {total - num_done} to train now")
-    with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
-        trainer = _Trainer(matrix, children, bar, total, num_done, run_code)
+    beside = f", {slots.num_slots} at a time" if slots.num_slots > 1 else ""
+    _log(f"{matrix.name}: {plan.counts(names)}; {total - num_done} to train now{beside}")
+    expected = expected_work(todo, plan.cells) if slots.num_slots > 1 else {}
+    display = Display(speaks=True)
+    with CommandRunner() as children, display.bar("runs", total) as bar:
+        trainer = _Trainer(matrix, children, display, bar, total, num_done, run_code, slots, expected)
         if record.rounds is not None:
             record = train_rounds(matrix.folder, record, todo, trainer)
         else:
@@ -102,57 +123,112 @@ def train_steps(
 class _Trainer:
     matrix: Matrix
     children: CommandRunner
+    display: Display
     bar: Bar
     total: int
     num_done: int
     run_code: bool
+    slots: Slots
+    expected: Mapping[str, float]
+    """Expected time or work of each run by its name, for the order of runs side by side."""
 
     @property
     def is_stopped(self) -> bool:
         """Whether a signal stopped the sweep."""
         return self.children.signal is not None
 
-    @property
-    def start(self) -> Start:
-        """Runs a command."""
+    def start(self, words: Sequence[str], output: Path, environment: Mapping[str, str | None], share: Share) -> int:
+        """Run a command with a share of the machine."""
         more = ["--run-code"] if self.run_code else []
-        return lambda words, output, environment: self.children.run([*words, *more], output, environment)
+        own = {**share.environment, **environment}
+        return self.children.run([*words, *more], output, own, share.cores)
 
     def train(self, record: SweepRecord, cells: Sequence[Cell]) -> SweepRecord:
         """Train these runs until a signal stops the sweep, and return the record.
 
         Where runs decide which others follow (--until, a Bayesian search), a killed run is tried once more.
         """
-        for cell in cells:
-            if self.is_stopped:
-                return record
-            self.num_done += 1
-            record = self._train_run(record, cell)
-        if record.rounds is None and (record.search is None or record.search.method == "random"):
-            return record
-        for cell in cells:
-            ended = next(one for one in record.cells if one.name == cell.name)
-            if was_killed(ended) and not self.is_stopped:
-                record = self._train_run(record, replace(cell, record=ended, changed=(), is_begun=True))
-        return record
+        sweep = SharedRecord(self.matrix.folder, record)
+        self._train_all(sweep, cells)
+        if record.rounds is not None or (record.search is not None and record.search.method != "random"):
+            by_name = {one.name: one for one in sweep.record.cells}
+            killed = [cell for cell in cells if was_killed(by_name[cell.name])]
+            again = [replace(cell, record=by_name[cell.name], changed=(), is_begun=True) for cell in killed]
+            self.num_done -= len(again)
+            self._train_all(sweep, again)
+        return sweep.record
 
-    def _train_run(self, record: SweepRecord, cell: Cell) -> SweepRecord:
-        number = f"[{self.num_done}/{self.total}]"
-        if (reason := waits_for(record, cell.record)) is not None:
+    def _train_all(self, sweep: SharedRecord, cells: Sequence[Cell]) -> None:
+        """Train runs, as many at a time as there are slots, until all have ended or a signal came."""
+        waiting, order = list(cells), {cell.name: place for place, cell in enumerate(cells)}
+        if self.slots.num_slots > 1:
+            # The longest first: a long run at the end would leave the other slots empty.
+            waiting.sort(key=lambda cell: (-self.expected.get(cell.name, 0.0), order[cell.name]))
+            log_neighbour(self.matrix.folder / NEIGHBOURS_FILE, "start")
+        running: dict[Future[None], tuple[Cell, Share]] = {}
+        # One line for each slot, with the step of its run.
+        num_lines = self.slots.num_slots if self.slots.num_slots > 1 and sys.stderr.isatty() else 0
+        with ExitStack() as stack, ThreadPoolExecutor(self.slots.num_slots) as pool:
+            lines = [stack.enter_context(self.display.bar(f"slot {at + 1}", 1)) for at in range(min(num_lines, 16))]
+            try:
+                while (waiting and not self.is_stopped) or running:
+                    left = {cell.name for cell in waiting} | {cell.name for cell, _ in running.values()}
+                    for cell in [] if self.is_stopped else list(waiting):
+                        if left & {*cell.record.teachers}:
+                            continue
+                        share = self.slots.take(cell.record.num_processes, on_gpus=uses_gpus(cell))
+                        if share is None:
+                            # No other run overtakes it: one that needs many GPUs would wait for all of them.
+                            break
+                        waiting.remove(cell)
+                        self.num_done += 1
+                        running[pool.submit(self._train_run, sweep, cell, share, self.num_done)] = cell, share
+                    if not running:  # their teachers wait for each other
+                        break
+                    names = [cell.name for cell, _ in running.values()]
+                    if sys.stderr.isatty():  # elsewhere the log shows the progress
+                        self.bar.update(self.num_done - len(running), names[0] if not lines else "")
+                    ended, _ = wait(running, LINES_EVERY_S if lines else None, FIRST_COMPLETED)
+                    for line, name in zip_longest(lines, names[: len(lines)]):
+                        run = None if name is None else RunWatch(cell_run_folder(sweep.folder, name)).look()
+                        done, num_steps = (0, 1) if run is None else (int(run.step or 0), int(run.num_steps or 1))
+                        line.update(done, name or "waits", total=num_steps)
+                    for future in ended:
+                        self.slots.give_back(running.pop(future)[1])
+                        future.result()
+            except BaseException:
+                self.children.end()  # one run cannot be written; the others save and end
+                raise
+
+    def _train_run(self, sweep: SharedRecord, cell: Cell, share: Share, place: int) -> None:
+        number = f"[{place}/{self.total}]"
+        if (reason := waits_for(sweep.record, cell.record)) is not None:
             _log(f"{number} {cell.name}: not started, {reason}")
-            return record.with_cell(replace(cell.record, reason=reason))
-        if sys.stderr.isatty():  # elsewhere the lines below show the progress
-            self.bar.update(self.num_done - 1, cell.name)
+            sweep.put(replace(cell.record, reason=reason))
+            return
         how = ": deleted, and trained again with the present settings" if cell.changed else ": resumed"
-        _log(f"{number} {cell.name}{how if cell.changed or cell.is_begun else ''}")
-        record = run_cell(self.matrix.folder, record, cell, self.start, stopped=lambda: self.is_stopped)
-        ended = next(one for one in record.cells if one.name == cell.name)
+        on = f" (GPU {', '.join(share.gpus)})" if share.gpus else ""
+        _log(f"{number} {cell.name}{on}{how if cell.changed or cell.is_begun else ''}")
+        beside: dict[str, str | None] = {}
+        if self.slots.num_slots > 1:
+            file = (self.matrix.folder / NEIGHBOURS_FILE).resolve()
+            log_neighbour(file, "begin", cell.name)
+            beside = {NEIGHBOURS_VARIABLE: str(file)}
+        try:
+            ended = run_cell(
+                sweep,
+                cell,
+                lambda words, output, environment: self.start(words, output, {**environment, **beside}, share),
+                stopped=lambda: self.is_stopped,
+            )
+        finally:
+            if beside:
+                log_neighbour(file, "end", cell.name)
         score = validation_score(self.matrix.folder, ended)
         shown = "" if score is None else f": {ended.metric} {score:.4f} on validation"
         took = format_duration(replace(ended, attempts=ended.attempts[-1:]).took_s)
         reason = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
         _log(f"{number} {ended.state} after {took}{reason}{shown}")
-        return record
 
     def compress(self, record: SweepRecord, names: Collection[str]) -> tuple[str, ...]:
         """Run `paratune compress` for each finished run of these names; return the runs for which it did not succeed.
@@ -173,7 +249,7 @@ class _Trainer:
             _log(f"compress [{number}/{len(todo)}] {name}: {', '.join(compress.forms)}")
             output = folder / LOGS_FOLDER / f"{name}.txt"
             output.parent.mkdir(exist_ok=True)
-            code = self.start(compress.words(run), output, self.matrix.environment)
+            code = self.start(compress.words(run), output, self.matrix.environment, Share())
             if code == EXIT_OK:
                 failed.remove(name)
             elif not self.is_stopped:

@@ -1,4 +1,4 @@
-"""`paratune sweep`: a matrix of runs, planned, trained one after the other, and reported."""
+"""`paratune sweep`: a matrix of runs, planned, trained, and reported."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -29,6 +29,8 @@ def sweep(
     probe: bool = False,
     list_: bool = False,
     until: str | None = None,
+    parallel: str | None = None,
+    timing: bool = False,
     run_code: bool = False,
     json: Json = False,
 ) -> int:
@@ -45,6 +47,8 @@ def sweep(
         probe: train only 20 steps of each run, to measure speed, in a separate folder
         list_: print the command of each run, for a cluster; start none
         until: add seeds only until the verdicts are decided on speed, on quality, or on both (decided)
+        parallel: most runs at a time, or auto: one on each GPU or each set of four cores; default: parallel: of MATRIX
+        timing: time each run afterwards, alone, by a probe of 20 steps in a separate folder
         run_code: also run code that the folders of models and teachers name; that of MATRIX always runs
     """
     from paratune.api.sweep import prepare, train_matrix
@@ -55,7 +59,7 @@ def sweep(
         raise ConfigError(message, code="cli.conflict", options=("--list", "--dry-run"))
     prepared = prepare(
         matrix, set_, "list" if list_ else "show" if dry_run else "train", only=only,
-        retry_failed=retry_failed, overwrite=overwrite, probe=probe, until=until,
+        retry_failed=retry_failed, overwrite=overwrite, probe=probe, until=until, parallel=parallel, timing=timing,
     )  # fmt: skip
     if dry_run:
         show_plan(prepared.matrix, prepared.plan, prepared.names, retry_failed=retry_failed, as_json=json)
@@ -69,14 +73,25 @@ def sweep(
     from paratune.reports.terminal import SWEEP_LINES, terminal_sweep
 
     trained = train_matrix(prepared, run_code=run_code)
-    report = make_sweep(prepared.matrix.folder, prepared.matrix.folder / REPORT_FOLDER)
+    folder = prepared.matrix.folder
+    report = make_sweep(folder, folder / REPORT_FOLDER)
+    if not json:
+        print_result(terminal_sweep(report, SWEEP_LINES))
+        files = {"report": report.files[0], "runs": report.folder / "runs", "logs": report.folder / "logs"}
+        for name, path in files.items():
+            print(f"{name}: {plain(path)}")  # noqa: T201
+    parts, result = [trained], report.as_dict()
+    if prepared.timing is not None and trained.signal is None:
+        parts.append(train_matrix(prepared.timing, run_code=run_code))
+        folder = prepared.timing.matrix.folder
+        timed = make_sweep(folder, folder / REPORT_FOLDER)
+        result["timing"] = timed.as_dict()
+        if not json:
+            print_result(terminal_sweep(timed, SWEEP_LINES))
+            print(f"report of times: {plain(timed.files[0])}")  # noqa: T201
     if json:
-        print_json(report.as_dict(), indent=1)
-        return trained.check()
-    print_result(terminal_sweep(report, SWEEP_LINES))
-    for name, path in (("report", report.files[0]), ("runs", report.folder / "runs"), ("logs", report.folder / "logs")):
-        print(f"{name}: {plain(path)}")  # noqa: T201
-    return trained.check()
+        print_json(result, indent=1)
+    return max(part.check() for part in parts)
 
 
 def list_runs(prepared: "PreparedSweep", *, run_code: bool, as_json: bool) -> None:

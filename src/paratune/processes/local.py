@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -285,14 +285,14 @@ def _was_killed(rank: _Rank) -> bool:
 
 
 class CommandRunner:
-    """Runs whole runs one after the other, each with its output in a file.
+    """Runs whole runs, each with its output in a file; several threads may each run one.
 
-    A context manager that forwards signals to the running command; callers start no other command after a signal.
+    A context manager that forwards signals to the running commands; callers start no other command after a signal.
     """
 
     def __init__(self, program: Sequence[str] = PROGRAM) -> None:
         self._program = program
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._previous: dict[int, Any] = {}
         self.signal: str | None = None
         """Name of the first signal."""
@@ -303,18 +303,23 @@ class CommandRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
+        self.end()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def run(self, arguments: Sequence[str], output: Path, environment: Mapping[str, str | None] | None = None) -> int:
+    def run(
+        self,
+        arguments: Sequence[str],
+        output: Path,
+        environment: Mapping[str, str | None] | None = None,
+        cores: Collection[int] | None = None,
+    ) -> int:
         """Run `paratune ARGUMENTS` and wait for it.
 
         Args:
             output: File to which the output is appended.
             environment: Additional variables; None unsets one.
+            cores: Numbers of the logical cores that it may use (Linux); all that this process may use by default.
 
         Returns:
             The exit code; negative if a signal killed it.
@@ -323,27 +328,47 @@ class CommandRunner:
             LaunchError: The file is not writable, or the process cannot be started.
         """
         given = {**os.environ, "COLUMNS": "120", **(environment or {})}
+
+        def in_the_child() -> None:
+            end_with_the_parent()  # with the thread that started it, which waits for it
+            if cores is not None:
+                os.sched_setaffinity(0, cores)
+
         failure = f"a run cannot be started, with its output in {output}"
         with os_error_as(LaunchError, failure, code="launch.not_started", path=output), output.open("ab") as file:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [*self._program, *arguments],
                 env={name: value for name, value in given.items() if value is not None},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 start_new_session=True,  # Ctrl-C must reach it only through this process
-                preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
+                preexec_fn=in_the_child if sys.platform == "linux" else None,
             )
+        self._running.add(process)
         if self.signal is not None:  # received while it was started
-            self._process.send_signal(signal.Signals[self.signal])
-        return self._process.wait()
+            process.send_signal(signal.Signals[self.signal])
+        try:
+            return process.wait()
+        finally:
+            self._running.discard(process)
+
+    def end(self) -> None:
+        """Send SIGTERM to the running commands, and wait for them."""
+        running = list(self._running)
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = signal.Signals(number).name
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+        if running := [process for process in list(self._running) if process.poll() is None]:
+            for process in running:
+                process.send_signal(number)
+            runs = "the run, which saves and ends" if len(running) == 1 else f"{len(running)} runs, which save and end"
             # os.write, because logging in a signal handler could deadlock. The reader of a pipe may have ended by the
             # same Ctrl-C: an error here would end the sweep before it records how the run ended.
             with suppress(OSError):
-                os.write(2, f"\n{signal.Signals(number).name}: forwarded to the run, which saves and ends\n".encode())
+                os.write(2, f"\n{signal.Signals(number).name}: forwarded to {runs}\n".encode())

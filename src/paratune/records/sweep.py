@@ -221,6 +221,7 @@ class SweepRecord:
     rounds: Rounds | None = None  # of `--until`; None where all runs are made
     search: SearchRecord | None = None
     compress: tuple[str, ...] = ()
+    num_slots: int = 1  # most runs at a time in the last call
     notes: str | None = None  # the text of the file `notes`, without secrets
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":

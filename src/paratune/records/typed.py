@@ -296,6 +296,13 @@ class Slice(TypedDict):
 Slices = dict[str, dict[str, list[Slice]]]  # the slices of a summary, by split and column
 
 
+class RecordedNeighbours(RecordPart):
+    """Runs of the same `paratune sweep --parallel` at the same time."""
+
+    names: list[str] = []
+    is_constant: bool | None = None
+
+
 class Summary(RecordPart):
     """summary.json: what was measured; it exists only in a finished run."""
 
@@ -308,6 +315,7 @@ class Summary(RecordPart):
     num_requeued: Number = None
     num_restarts: Number = None
     num_skipped_steps: Number = None
+    neighbours: RecordedNeighbours | None = None
     kept_step: Number = None
     time: Times = Times()
     throughput: Throughput = Throughput()

@@ -26,7 +26,7 @@ from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
 from paratune.verdicts import Group, Margin, MeasureComparison
 from paratune.verdicts.estimate import ALPHA
-from paratune.verdicts.finding import change_of_log
+from paratune.verdicts.finding import PLACEBO, change_of_log, why_no_times
 from paratune.verdicts.judge import shared_split
 from paratune.verdicts.scores import differences
 from paratune.verdicts.speeds import ratio
@@ -196,6 +196,9 @@ def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration
         kinds = memory_kinds([*base.runs, *other.runs]) if measure.unit == "bytes" else ()
         if len(kinds) > 1:
             return f"memory was measured in different ways: {', '.join(kinds)}"
+        why = why_no_times(base.group, other.group)
+        if measure.unit != "bytes" and why is not None and why != PLACEBO:
+            return why[1]
         values = [[measure.of(run) for run in configuration.runs] for configuration in (base, other)]
         return ratio(claim.measure, base.group, other.group, *values)
     if not base.scored or not other.scored:

@@ -324,6 +324,8 @@ def _order(effects: Mapping[str, OrderEffect], num: int, runs: Sequence[RunRecor
     times = [time for run in runs if (time := run_time(run)) is not None]
     if together := num_overlapping(times):
         text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
+        if all(run.summary.neighbours is not None for run in runs):
+            return f"{text} (--parallel): speed has verdicts only where neighbours stayed the same; --timing.", False
         if all(run.run.device == "cuda" for run in runs):
             return f"{text}: they shared its cores, memory and network.", None
         return f"{text}: their times are too long.", False

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -32,6 +32,8 @@ from paratune.sweeps.axes import (
 )
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import TRIAL, Search, Trials, read_search, read_search_axes
+
+MOST_SLOTS = 1024
 
 
 class ProbeLength(Section):
@@ -107,6 +109,8 @@ class MatrixOptions(Section):
     """Environment variables of all runs; null unsets one."""
     probe: ProbeLength | None = None
     """Length of runs that are only timed: {steps: 20, warmup_steps: 5}."""
+    parallel: Annotated[int, Field(ge=1, le=MOST_SLOTS)] | Literal["auto"] = 1
+    """Most runs at a time; auto: one on each GPU, or on each set of four cores."""
     repeats: Positive = 1
     """Number of times that each run is trained, to measure the variation of speed."""
     price_per_device_hour: Annotated[float, Field(ge=0, le=LONGEST_S)] | None = None

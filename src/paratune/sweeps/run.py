@@ -1,4 +1,4 @@
-"""Compares the cells of a matrix with their folders, runs them one after the other, and lists their commands.
+"""Compares the cells of a matrix with their folders, runs them, and lists their commands.
 
 A run and a listed command write into the folder of the matrix, where `paratune sweep` and `paratune report` read its
 record.
@@ -8,10 +8,11 @@ import hashlib
 import math
 import re
 import shlex
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +228,23 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return locked_folder(folder, "paratune sweep", "change name: or folder:")
 
 
-def run_cell(
-    folder: Path, record: SweepRecord, cell: Cell, start: Start, *, stopped: Callable[[], bool]
-) -> SweepRecord:
-    """Train one cell of a matrix, whose folder is locked, from its start or its checkpoint; return the record.
+@dataclass
+class SharedRecord:
+    """The record of a matrix, whose folder is locked; threads that each train a run change and write it."""
+
+    folder: Path
+    record: SweepRecord
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, cell: CellRecord) -> None:
+        """Replace the record of a run, and write that of the matrix; `CheckpointError` where it cannot be written."""
+        with self._lock:
+            self.record = self.record.with_cell(cell)
+            write_sweep(self.folder, self.record)
+
+
+def run_cell(sweep: SharedRecord, cell: Cell, start: Start, *, stopped: Callable[[], bool]) -> CellRecord:
+    """Train one cell of a matrix from its start or its checkpoint; return its record.
 
     Args:
         stopped: Returns whether a signal came; an unusual end is no failure then.
@@ -238,12 +252,12 @@ def run_cell(
     Raises:
         CheckpointError: The record or the cell's configuration cannot be written.
     """
+    folder = sweep.folder
     running = replace(cell.record, state="running", reason=None, exit_code=None)
     run, log = cell_run_folder(folder, cell.name), folder / LOGS_FOLDER / f"{cell.name}.txt"
-    record = record.with_cell(running)
-    write_sweep(folder, record)
+    sweep.put(running)
     log.parent.mkdir(exist_ok=True)
-    write_cell(folder, record.matrix, cell)
+    write_cell(folder, sweep.record.matrix, cell)
     began = utc_now()
     deadline = time.monotonic() + WAIT_S
     while (in_use := is_in_use(run)) and time.monotonic() <= deadline and not stopped():
@@ -256,9 +270,9 @@ def run_cell(
     else:  # started by hand, for example: not a failure, and the next call checks again
         ended = replace(running, state="interrupted", reason=IN_USE)
     attempt = {"began": began, "ended": utc_now(), "exit_code": ended.exit_code}
-    record = record.with_cell(replace(ended, attempts=(*ended.attempts, attempt)))
-    write_sweep(folder, record)
-    return record
+    ended = replace(ended, attempts=(*ended.attempts, attempt))
+    sweep.put(ended)
+    return ended
 
 
 def config_of(folder: Path, name: str) -> Path:

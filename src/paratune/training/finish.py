@@ -1,9 +1,12 @@
 """Writes the results of a trained run: the kept model, its scores and predictions, and, last, the summary."""
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +24,7 @@ from paratune.errors import CheckpointError, DataError
 from paratune.models.locate import base_model_name
 from paratune.models.save import save_model
 from paratune.processes.progress import working
+from paratune.records.neighbours import NEIGHBOURS_VARIABLE, neighbours_of
 from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
@@ -175,6 +179,10 @@ def _summary(
     summary["kind"] = run_kind(run.config)
     summary["num_requeued"] = num_requeued(folder)
     summary["num_restarts"] = num_restarts(folder)
+    summary["neighbours"] = None
+    if log_of_sweep := os.environ.get(NEIGHBOURS_VARIABLE):
+        neighbours = neighbours_of(Path(log_of_sweep), folder.name)
+        summary["neighbours"] = None if neighbours is None else asdict(neighbours)
     summary["pipeline"]["ideal_bubble_share"] = prepared.traits.ideal_bubble_share(run.batch.grad_accum_steps)
     for split, (evaluation, _) in results.items():
         if split in prepared.labelled:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from paratune.config.metric_names import direction
 from paratune.verdicts import special
 from paratune.verdicts.estimate import ALPHA, LARGEST_LOG, LEVEL, MANY, Estimate, Scope, dunnett, holm
-from paratune.verdicts.groups import NegativeControl
+from paratune.verdicts.groups import Group, NegativeControl
 from paratune.verdicts.order import OrderEffect
 from paratune.verdicts.sequential import Looks, last_level, sequential_p, spent_share
 
@@ -27,7 +27,7 @@ SPREAD = 0.8  # probability that the true variance of runs is between those of b
 Outcome = Literal["different", "equal", "cannot tell", "n/a"]
 Code = Literal[
     "not_same_experiment", "unknown_value", "unknown_noise_scale", "zero_baseline", "different_memory_kind", "one_run",
-    "same_change", "samples_only", "order_confounded", "placebo", "negative_control", "many_comparisons",
+    "same_change", "samples_only", "order_confounded", "placebo", "neighbours", "negative_control", "many_comparisons",
     "repeated_looks", "too_few_samples", "too_few_runs",
 ]  # fmt: skip
 """Why a comparison is not decided."""
@@ -35,6 +35,13 @@ NEED_RUNS = frozenset(
     ("one_run", "same_change", "samples_only", "order_confounded", "many_comparisons", "repeated_looks", "too_few_runs")
 )
 PLACEBO: tuple[Code, str] = ("placebo", "it cannot differ: the options that differ do not change a step")
+
+
+def why_no_times(first: Group, second: Group) -> tuple[Code, str] | None:
+    """Return why times of two groups are not compared: other runs disturbed them, or they cannot differ; else None."""
+    if first.num_neighbours is None or first.num_neighbours != second.num_neighbours:
+        return "neighbours", "runs beside them, which began or ended meanwhile, changed their times; use sweep --timing"
+    return PLACEBO if first.cannot_differ(second) else None
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,16 @@ class Group:
             classes.add(json.dumps(found, sort_keys=True, default=str) if is_known else None)
         return classes.pop() if len(classes) == 1 else None
 
+    @cached_property
+    def num_neighbours(self) -> int | None:
+        """Runs of the same sweep that were trained beside each of these, throughout; None where their number changed.
+
+        A record that names none was trained alone, as far as paratune knows: by itself or in a sweep in turn.
+        """
+        beside = [run.summary.neighbours for run in self.runs]
+        counts = {0 if one is None else len(one.names) if one.is_constant else None for one in beside}
+        return counts.pop() if len(counts) == 1 else None
+
     def cannot_differ(self, other: "Group") -> bool:
         """Return whether the steps of both do the same, so that their speed and memory cannot differ."""
         is_other = self.label != other.label  # speed-ups compare a group with itself, too

@@ -17,7 +17,15 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
 from paratune.records.finished import RunRecord
-from paratune.verdicts.finding import NEED_RUNS, PLACEBO, Code, MeasureComparison, change_of_log, decide
+from paratune.verdicts.finding import (
+    NEED_RUNS,
+    PLACEBO,
+    Code,
+    MeasureComparison,
+    change_of_log,
+    decide,
+    why_no_times,
+)
 from paratune.verdicts.groups import SPEED, Differs, Group, Margin, default_margin, matched
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
@@ -114,8 +122,10 @@ def judge(
     found = [speed_of(base, other, is_same_batch=not own.batch) for other, own in zip(others, differ, strict=True)]
     margin, measured = margins.get(SPEED) or default_margin(SPEED, task), []
     for place, (one, _, _) in enumerate(found):
-        is_placebo = one.code != "unknown_noise_scale" and base.cannot_differ(others[place])
-        why, one = refusals.get(place, PLACEBO if is_placebo else None), replace(one, margin=margin.amount)
+        why = refusals.get(place) or why_no_times(base, others[place])
+        if why == PLACEBO and one.code == "unknown_noise_scale":
+            why = None
+        one = replace(one, margin=margin.amount)
         measured.append(one if why is None else one.without_change(*why))
     together = compare_speeds(base, others, [rates for _, rates, _ in found], measured)
     speeds = decide(together, looks, history.num_planned)
@@ -253,15 +263,16 @@ def _speed(
     if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
         return bare.without_change("not_same_experiment", "the global batch size differs")
     known = [[logs_of(rates[pair[side]]) for pair in pairs] for side in (0, 1)]
-    is_placebo = all(first.cannot_differ(second) for first, second in groups)
+    whys = {why_no_times(first, second) for first, second in groups}
+    is_placebo = whys == {PLACEBO}
     if tuple(sum(map(len, side)) for side in known) != counts:
         lost = PLACEBO if is_placebo else ("unknown_value", "a rate is not recorded")
         return bare.without_change(*lost)
     means = [fmean(fmean(logs) for logs in side) for side in known]
     change = change_of_log(means[1] - means[0])
     found = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
-    if is_placebo:
-        return found.without_change(*PLACEBO)
+    if disturbed := next(filter(None, whys - {PLACEBO}), PLACEBO if is_placebo else None):
+        return found.without_change(*disturbed)
     if speeds is None:
         return replace(found, code="one_run", reason="one run in a combination")
     return replace(found, control=speeds.control).with_interval(speeds.change(pairs))

@@ -17,7 +17,7 @@ from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord
 from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, change_of_means, common_sides, moments
-from paratune.verdicts.finding import PLACEBO, MeasureComparison, change_of_log
+from paratune.verdicts.finding import PLACEBO, MeasureComparison, change_of_log, why_no_times
 from paratune.verdicts.groups import OF_A_STEP, SPEED, Group, NegativeControl, negative_control, why_one
 from paratune.verdicts.order import OrderModel, order_model, run_time
 
@@ -92,8 +92,11 @@ def changes_of(
     measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
     if is_speed:
         measured = compare_speeds(base, others, values, measured)
-    is_of_step, pairs = measure in OF_A_STEP, zip(others, measured, strict=True)
-    return [one.without_change(*PLACEBO) if is_of_step and base.cannot_differ(other) else one for other, one in pairs]
+    whys = [why_no_times(base, other) for other in others]
+    # Neighbours change times, rates and shares of them, but not the memory of a run.
+    counts = [why is not None and (measure in OF_A_STEP if why == PLACEBO else "memory" not in measure) for why in whys]
+    compared = zip(measured, whys, counts, strict=True)
+    return [one.without_change(*why) if why is not None and is_told else one for one, why, is_told in compared]
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ class SweepView:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Number of runs in each state, "running" for all running ones."""
     left_s: float | None = None
-    """Estimated seconds if waiting runs run one after the other and take as long as finished ones."""
+    """Estimated seconds if waiting runs take as long as finished ones, as many at a time as the sweep trains."""
     problem: str | None = None
     is_awaited: bool = False
     """Whether listed runs have not been started yet: the folder is not locked between them."""
@@ -76,7 +76,8 @@ class SweepWatch:
             is_locked or num_running > 0,
             runs,
             dict(Counter("running" if run.is_running else run.state for run in runs)),
-            sum(known) if is_locked and len(known) == len(left) else None,
+            # At least the longest of them, however many run at a time.
+            max(sum(known) / record.num_slots, *known, 0.0) if is_locked and len(known) == len(left) else None,
             is_awaited=any(run.state == "waiting" and run.name in record.listed for run in runs),
         )
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from paratune.api.sweep_train import _Trainer
+from paratune.console import Display
+from paratune.processes.slots import Slots
 from paratune.records.sweep import cell_run_folder, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
@@ -40,14 +42,15 @@ class Children:
         self.started: list[Sequence[str]] = []
         self.environments: list[Mapping[str, str | None]] = []
 
-    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None], **options: Any) -> int:
+    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None], cores: object) -> int:
         self.started.append(words)
         self.environments.append(environment)
         return self.code(words)
 
 
 def trainer_of(matrix: Matrix, children: Any) -> _Trainer:
-    return _Trainer(matrix, children, SimpleNamespace(update=lambda *args: None), 2, 0, run_code=False)
+    bar: Any = SimpleNamespace(update=lambda *args: None)
+    return _Trainer(matrix, children, Display(speaks=False), bar, 2, 0, False, Slots(1, 0, ()), {})
 
 
 @pytest.fixture

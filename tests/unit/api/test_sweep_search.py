@@ -62,7 +62,7 @@ class Training:
         """States of runs that do not finish."""
         self.after: Callable[[], object] = lambda: None
 
-    def __call__(self, matrix, plan, names, *, retry_failed: bool, run_code: bool) -> TrainedSweep:
+    def __call__(self, matrix, plan, names, *, retry_failed: bool, run_code: bool, parallel: object) -> TrainedSweep:
         record, selected = plan.record, [cell for cell in plan.in_order() if cell.name in names]
         todo = [cell for cell in selected if cell.runs(retry_failed=retry_failed)]
         self.trained.append([cell.name for cell in todo])

@@ -9,9 +9,10 @@ import pytest
 from whole_records import WHOLE_SUMMARY
 
 from paratune.api.sweep_train import TrainedSweep, _Trainer
-from paratune.console import Bar
+from paratune.console import Bar, Display
 from paratune.errors import Stopped
 from paratune.processes.local import CommandRunner
+from paratune.processes.slots import Slots
 from paratune.records.sweep import Rounds, cell_run_folder, write_sweep
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
@@ -39,7 +40,7 @@ class FakeRunner(CommandRunner):
         self.started: list[tuple[str, str]] = []
         """Name and last word of each start."""
 
-    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None]) -> int:
+    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None], cores: object = None) -> int:
         name = Path(words[1]).stem
         self.started.append((name, words[-1]))
         code = self.codes.pop(0) if self.codes and name == self.started[0][0] else 0
@@ -71,7 +72,9 @@ def trained(
     write_sweep(matrix.folder, record)
     runner = FakeRunner(matrix.folder, codes, signal)
     steps = plan.in_order()[:2]
-    record = _Trainer(matrix, runner, Bar("runs", 4, None), 4, 0, run_code=False).train(record, steps)
+    display, bar = Display(speaks=False), Bar("runs", 4, None)
+    trainer = _Trainer(matrix, runner, display, bar, 4, 0, False, Slots(1, 0, ()), {})
+    record = trainer.train(record, steps)
     cell = next(cell for cell in record.cells if cell.name == steps[0].name)
     numbers = [[cell.name for cell in steps].index(name) for name, _ in runner.started]
     return numbers, [how for _, how in runner.started], cell

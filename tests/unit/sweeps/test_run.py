@@ -16,7 +16,7 @@ from paratune.records.sweep import CellRecord, cell_run_folder, read_sweep, writ
 from paratune.sweeps import run
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.run import locked, plan_of, run_cell
+from paratune.sweeps.run import SharedRecord, locked, plan_of, run_cell
 
 FOLDER = Path("runs/m")
 Trainer = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
@@ -43,9 +43,9 @@ def run_first(path: Path, start: Trainer, *, stopped: bool = False) -> CellRecor
     matrix = read_matrix(path)
     plan = plan_of(matrix, cells_of(matrix), ["paratune"])
     FOLDER.mkdir(parents=True, exist_ok=True)
-    record = run_cell(FOLDER, plan.record, plan.cells[0], start, stopped=lambda: stopped)
-    assert read_sweep(FOLDER).cells[0].state == record.cells[0].state
-    return record.cells[0]
+    cell = run_cell(SharedRecord(FOLDER, plan.record), plan.cells[0], start, stopped=lambda: stopped)
+    assert read_sweep(FOLDER).cells[0].state == cell.state
+    return cell
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
     folder = cell_run_folder(FOLDER, "learning_rate-0.0001_seed-41")
     folder.mkdir(parents=True)
     with FileLock(folder / LOCK_FILE):
-        record = run_cell(FOLDER, plan.record, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
+        sweep = SharedRecord(FOLDER, plan.record)
+        first = run_cell(sweep, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
         # Also one that had failed before it was gone on with by hand.
         (folder / "run.json").write_text(json.dumps({**WHOLE_RUN, "config": plan.cells[0].loaded.values}))
-        write_sweep(FOLDER, record.with_cell(replace(record.cells[0], state="failed", reason="the loss is nan")))
+        sweep.put(replace(first, state="failed", reason="the loss is nan"))
         again = plan_of(matrix, cells_of(matrix), []).cells[0]
-    first = record.cells[0]
     assert (first.state, first.reason) == ("interrupted", "still trained by another process")
     assert first.attempts[0]["exit_code"] is None
     assert (again.record.state, again.record.reason) == (first.state, first.reason)
