@@ -115,12 +115,13 @@ def _exit_without_trackers(code: int) -> None:
         os._exit(code)
 
 
-def _note_exit_code(code: int) -> None:
-    """Write the exit code of this process where the batch script of `paratune launch` reads it."""
-    if "PARATUNE_EXIT_CODES" in os.environ:
-        from paratune.processes.place import note_exit_code
+def _note_exit_code(code: int) -> int:
+    """Write the exit code where the batch script of `paratune launch` reads it; return that of this process."""
+    if "PARATUNE_EXIT_CODES" not in os.environ:
+        return code
+    from paratune.processes.place import note_exit_code
 
-        note_exit_code(code)
+    return note_exit_code(code)
 
 
 def _drop_output() -> None:
@@ -181,6 +182,6 @@ def main() -> None:
         # Python drops its handlers before it ends, and a signal after that would change the exit code.
         signal.signal(number, signal.SIG_IGN)
     code = code if isinstance(code, int) else EXIT_OK
-    _note_exit_code(code)
+    code = _note_exit_code(code)
     _exit_without_trackers(code)
     sys.exit(code)

@@ -24,7 +24,7 @@ _END = """
 # The exit codes of ranks are more specific than that of srun, or of torchrun, which is always 1.
 codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\\n' ' ') "
 has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
-if [ "$code" != 0 ]; then
+if [ "$code" != 0 ] || has 75; then  # below torchrun, a rank that saved and stopped ends with 0
   for rank_code in 2 3 4 6 7 8 9 10 1 5 75; do
     if has "$rank_code"; then code=$rank_code; break; fi
   done
@@ -159,6 +159,8 @@ def _directives(job: BatchJob) -> Iterator[str]:
         yield directive("gpus-per-node", gpus)
     if resources:
         yield directive("gres", ",".join(resources))
+    if site.exclusive:
+        yield directive("exclusive", None if site.exclusive is True else site.exclusive)
     for option in site.sbatch:
         name, _, value = option.removeprefix("--").partition("=")
         yield directive(name, value or None)
@@ -185,7 +187,9 @@ def setup_lines(site: Site) -> Iterator[str]:
         yield from ("", f". {activate} || not_ready {activate}")
     variables = []
     if site.network_interface is not None:
-        variables += [f"export {name}={quoted(site.network_interface)}" for name in INTERFACES]
+        names = site.network_interface
+        names = names if isinstance(names, str) else ",".join(names)
+        variables += [f"export {name}={quoted(names)}" for name in INTERFACES]
     if not site.internet:
         variables.append(f"export {' '.join(f'{name}=1' for name in OFFLINE)}")
     variables += [f"export {name}={quoted(str(value))}" for name, value in site.environment.items()]
@@ -301,20 +305,25 @@ newest() {{ ls "$run_folder/{CHECKPOINTS_FOLDER}" 2>/dev/null | grep -E '^step_[
 newest_before=$(newest)
 """.splitlines()
     if nodes > 1:
+        address = "$(scontrol --oneliner show node \"$head\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')"
+        if job.site.host_suffix is not None:
+            address = f'"$head"{job.site.host_suffix}'
         yield from f"""
 # Rendezvous on the first node, at a random port for this start of the job.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
+address={address}
 draw() {{ echo $(({FIRST_PORT} + $(od -An -N4 -tu4 /dev/urandom) % {NUM_PORTS})); }}
 port=$(draw)
 while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # in use
 export endpoint="${{address:-$head}}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 """.splitlines()
+    own = " ".join(map(quoted, job.site.srun))
+    own = f" {own}" if own else ""
     yield from f"""
 start() {{
   # If one node ends, the others have two minutes to end.
-  srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \\
+  srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120{own} \\
     --open-mode=append --output="${{folder//%/%%}}/$job.node%n.txt" bash -c "$(declare -f task); task" &
   step=$!
   [ "$signal" = none ] || send_usr1 >/dev/null 2>&1 &

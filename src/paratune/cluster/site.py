@@ -29,6 +29,7 @@ OWN_OPTIONS = {
     "gpus": "gpus_per_node",
     "gpus-per-node": "gpus_per_node",
     "gpus-per-task": "gpus_per_node",
+    "exclusive": "exclusive",
     "signal": "save_before_s",
     "requeue": "max_requeues",
     "no-requeue": "max_requeues",
@@ -36,6 +37,11 @@ OWN_OPTIONS = {
 """Option of the site by option of sbatch."""
 RESERVED = ("array", "chdir", "dependency", "error", "export", "job-name", "open-mode", "output", "parsable", "wait")
 """Options of sbatch that paratune sets."""
+SRUN_RESERVED = (
+    *("nodes", "ntasks", "ntasks-per-node", "kill-on-bad-exit", "wait", "open-mode", "output", "error", "input"),
+    *("export", "chdir", "multi-prog", "overlap", "nodelist"),
+)
+"""Options of srun that paratune sets."""
 SIGNAL_EARLY_S = 60
 """Slurm sends the signal of `save_before_s` up to so many seconds earlier."""
 
@@ -82,8 +88,12 @@ class Site(Section):
     """Memory on each node (64G); "0" for all memory."""
     gres: list[Text] = Field(default_factory=list)
     """Further generic resources (nvme:1)."""
+    exclusive: bool | Literal["user", "mcs"] = False
+    """Whether no other job runs on its nodes, or only those of the same user (user) or group (mcs)."""
     sbatch: list[Text] = Field(default_factory=list)
-    """Further options of sbatch, each as --name or --name=value: --exclusive, --constraint=h100."""
+    """Further options of sbatch, each as --name or --name=value: --constraint=h100, --exclude=n7."""
+    srun: list[Text] = Field(default_factory=list)
+    """Further options of srun, which starts the task of each node: --cpu-bind=cores, --mpi=none."""
     modules: list[Text] = Field(default_factory=list)
     """Environment modules to load, in this order."""
     venv: Text | None = None
@@ -94,8 +104,10 @@ class Site(Section):
     """Shell commands that run first, such as `module purge`, one per line; the only values that are not quoted."""
     environment: dict[Text, str | int | float] = Field(default_factory=dict)
     """Environment variables of all processes; values may contain variables (`$NAME`)."""
-    network_interface: Name | None = None
-    """Network interface for NCCL and gloo (ib0)."""
+    network_interface: Names | None = None
+    """Network interface for NCCL and gloo (ib0), or several (hsn0, hsn1)."""
+    host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")] | None = None
+    """What follows the name of a node in its name on the fast network (-ib, .hsn); default: its address in Slurm."""
     scratch: Text | None = None
     """Folder on each node for temporary files, which the job deletes; may contain variables (`$NAME`)."""
     internet: bool = True
@@ -224,13 +236,15 @@ def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list
             if option in ("--cleanenv", "-e", "--containall", "-C"):
                 reason = f"is {option}, which removes the variables of the job and of the site; leave it out"
             reasons.append((f"container.options[{number}]", reason))
-    for number, option in enumerate(site.sbatch):
-        key, name = f"sbatch[{number}]", option.removeprefix("--").partition("=")[0]
+    given = [("sbatch", *item) for item in enumerate(site.sbatch)] + [("srun", *item) for item in enumerate(site.srun)]
+    for program, number, option in given:
+        key, name = f"{program}[{number}]", option.removeprefix("--").partition("=")[0]
+        own = OWN_OPTIONS if program == "sbatch" else {}
         if not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f\"'\\#]+)?", option):
             reasons.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
-        elif name in OWN_OPTIONS:
-            reasons.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name]}: of the site"))
-        elif name in RESERVED:
+        elif name in own:
+            reasons.append((key, f"gives --{name}; set it with {own[name]}: of the site"))
+        elif name in (RESERVED if program == "sbatch" else SRUN_RESERVED):
             reasons.append((key, f"gives --{name}, which paratune sets; remove it"))
     reasons += _contradictions(site) if is_valid else []
     return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in reasons if reason]
@@ -250,6 +264,8 @@ def _contradictions(site: Site) -> list[tuple[str, str]]:
     if site.gpus_per_node and site.processes_per_node not in (None, site.gpus_per_node):
         given = f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}"
         problems.append(("processes_per_node", f"{given}; a GPU has one process; leave it out"))
+    if site.host_suffix and site.nodes == 1:
+        problems.append(("host_suffix", "has no effect on one node; leave it out, or set nodes"))
     if site.gpu_type and not site.gpus_per_node:
         problems.append(("gpu_type", "has no effect without gpus_per_node; set it, or leave gpu_type out"))
     if site.network_interface:

@@ -68,7 +68,10 @@ def toy_cluster(
     ended = toy.stop(cluster) if action == "stop" else []
     pids = cluster.pids()
     resumed = toy.resume_nodes(cluster) if pids and action == "status" else []
-    node_states = toy.node_states(cluster) if pids else {}
+    # The controller notices a node that ended only after minutes.
+    answers = toy.node_states(cluster) if pids else {}
+    node_states = {name: answers.get(name, "unknown") if name in pids else "ended" for name in cluster.node_names()}
+    ended_daemons = [name for name in ("munged", "slurmctld", *node_states) if name not in pids] if pids else []
     if json:
         about = {"folder": str(cluster.folder), "environment": cluster.environment}
         print_json({**about, "daemons": pids, "nodes": node_states, "resumed": resumed}, indent=1)
@@ -81,5 +84,7 @@ def toy_cluster(
         print(f"# nodes: {states}", file=sys.stderr)  # noqa: T201
         if resumed:
             print(f"# resumed: {', '.join(resumed)}, which did not answer for a while", file=sys.stderr)  # noqa: T201
+        if ended_daemons:
+            print(f"# ended: {', '.join(ended_daemons)}; stop and start the cluster", file=sys.stderr)  # noqa: T201
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()))  # noqa: T201
-    return EXIT_OK if action != "status" or pids else EXIT_FAILED
+    return EXIT_OK if action != "status" or (pids and not ended_daemons) else EXIT_FAILED

@@ -17,7 +17,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import group_size
 from paratune.config.traits import strategy_traits
-from paratune.errors import LaunchError
+from paratune.errors import EXIT_OK, EXIT_STOPPED, LaunchError
 from paratune.processes.launcher import is_srun, tasks_on_node
 
 RENDEZVOUS_VARIABLE = "PARATUNE_RENDEZVOUS"
@@ -74,14 +74,21 @@ def place_from_environment() -> Place:
     raise LaunchError(message, code="launch.not_started", given=given, allowed=allowed)
 
 
-def note_exit_code(code: int) -> None:
-    """Write the exit code of this process to the folder in EXIT_CODES_VARIABLE, if it is set."""
+def note_exit_code(code: int) -> int:
+    """Write the exit code of this process to the folder in EXIT_CODES_VARIABLE, if it is set.
+
+    Returns:
+        The code with which it ends: 0 after a stop where the folder has the code, because torchrun prints a traceback
+        of its own for every other one.
+    """
     folder = os.environ.get(EXIT_CODES_VARIABLE)
     if folder:
         rank = os.environ.get("SLURM_PROCID") if is_srun() else os.environ.get("RANK")
         name = f"rank{rank}" if rank is not None else "command"
         with suppress(OSError):
             Path(folder, name).write_text(f"{code}\n")
+            return EXIT_OK if code == EXIT_STOPPED and "TORCHELASTIC_RUN_ID" in os.environ else code
+    return code
 
 
 def local_world_size(place: Place) -> int:

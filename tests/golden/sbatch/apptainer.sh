@@ -97,7 +97,7 @@ log "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
 # The exit codes of ranks are more specific than that of srun, or of torchrun, which is always 1.
 codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\n' ' ') "
 has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
-if [ "$code" != 0 ]; then
+if [ "$code" != 0 ] || has 75; then  # below torchrun, a rank that saved and stopped ends with 0
   for rank_code in 2 3 4 6 7 8 9 10 1 5 75; do
     if has "$rank_code"; then code=$rank_code; break; fi
   done

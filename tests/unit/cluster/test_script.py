@@ -55,6 +55,21 @@ def test_bash_reads_it(name: str):
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+def test_what_clusters_document_has_a_key():
+    site = Site(
+        nodes=2, exclusive="user", srun=["--cpu-bind=cores", "--mpi=none"], network_interface=["hsn0", "hsn1"],
+        host_suffix="-ib",
+    )  # fmt: skip
+    lines = script_text(job(site)).splitlines()
+    assert "#SBATCH --exclusive=user" in lines
+    assert {f"export {name}=hsn0,hsn1" for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")} <= {*lines}
+    (srun,) = (line for line in lines if line.startswith("  srun --nodes=2"))
+    assert srun.removesuffix(" \\").endswith("--wait=120 --cpu-bind=cores --mpi=none")
+    assert 'address="$head"-ib' in lines
+    checked = subprocess.run(["bash", "-n"], input="\n".join(lines), capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
 def test_hostile_names_stay_words(tmp_path: Path):
     bad = 'x\'; touch hacked; echo "$(touch hacked)" `touch hacked` #'
     run = ArrayRun("a", tmp_path / f"{bad}.yaml", {"A": bad})

@@ -118,6 +118,11 @@ def test_after_a_signal_it_is_queued_again(signal: str, codes: str, tmp_path: Pa
     assert end(tmp_path, ends=1, codes=codes, signal=signal)[1:] == (True, "requeued")
 
 
+def test_ranks_that_stopped_are_not_an_error_of_torchrun(tmp_path: Path):
+    # Below torchrun they end with 0, and their codes are in the folder.
+    assert end(tmp_path, ends=0, codes="rank0:75 rank1:75", signal="USR1")[1:] == (True, "requeued")
+
+
 def test_a_failure_after_a_signal_is_a_failure(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:4 rank1:4", signal="USR1") == (4, False, "4")
 

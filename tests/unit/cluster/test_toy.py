@@ -1,5 +1,6 @@
 """The toy cluster without Slurm; tests/slurm starts real ones."""
 
+import json
 import os
 import re
 import signal
@@ -162,6 +163,21 @@ def test_jobs_and_the_commands_that_end_them_have_one_time(cluster: toy.ToyClust
 def test_a_controller_that_does_not_answer_has_no_nodes_to_show(cluster: toy.ToyCluster):
     assert toy.node_states(cluster) == {}
     assert toy.resume_nodes(cluster) == []
+
+
+def test_status_looks_at_the_processes(
+    cluster: toy.ToyCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    # The controller says for minutes that a lost node is idle.
+    monkeypatch.setattr(toy, "_nodes", lambda _: [["n1", "idle", "none"], ["n2", "idle", "none"]])
+    assert toy_cluster("status", folder=cluster.folder, nodes=2, json=True) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] == {"n1": "idle", "n2": "idle"}
+    os.kill(cluster.pids()["n2"], signal.SIGKILL)
+    wait_for(lambda: "n2" not in cluster.pids())
+    assert toy_cluster("status", folder=cluster.folder, nodes=2, json=True) == 1
+    assert json.loads(capsys.readouterr().out)["nodes"] == {"n1": "idle", "n2": "ended"}
+    assert toy_cluster("status", folder=cluster.folder, nodes=2) == 1
+    assert "n2" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", ["n2", "munged", "slurmctld"])

@@ -87,3 +87,17 @@ def test_a_process_writes_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"command": "3\n", "rank2": "75\n"}
     monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path / "gone"))
     note_exit_code(75)  # no folder is set: nothing is written
+
+
+@pytest.mark.parametrize(
+    ("has_folder", "is_torchrun", "codes"),
+    [(True, True, [0, 0, 5, 1]), (True, False, [75, 0, 5, 1]), (False, True, [75, 0, 5, 1])],
+)
+def test_a_stopped_rank_of_torchrun_ends_with_0_where_its_code_is_written(
+    has_folder: bool, is_torchrun: bool, codes: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path if has_folder else tmp_path / "gone"))
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    if is_torchrun:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    assert [note_exit_code(code) for code in (75, 0, 5, 1)] == codes
