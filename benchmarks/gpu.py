@@ -6,12 +6,14 @@
     python benchmarks/gpu.py --write FOLDER/results.json            # the page benchmarks/gpu_<card>_<yyyymm>.md
 
 Each part is a process with its own time limit. `results.json` and `summary.md` in FOLDER are replaced after each
-part, and its output is added to `log.txt`. docs/howto/gpu.md has the parts and how to read the page.
+check, and the output of a finished part is added to `log.txt`. docs/howto/gpu.md explains the parts and the page.
 """
 
 import argparse
+import os
 import re
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -41,6 +43,14 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="small shapes and few steps, to test the checks")
     parser.add_argument("--parts", help=f"comma-separated; of {', '.join(part.name for part in PARTS)}")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer; by default that of the demo model")
+    parser.add_argument(
+        "--packed-encoders",
+        type=Path,
+        metavar="PYTHON",
+        default=os.environ.get("PARATUNE_PACKED_ENCODERS"),
+        help="Python of an environment with packed-encoders (peers/packed_encoders_speed.py has how to make it); "
+        "default: $PARATUNE_PACKED_ENCODERS; without one, it is not measured",
+    )
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make a folder for an offline machine; run nothing")
     parser.add_argument("--write", type=Path, metavar="JSON", help="write the page of results; run nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -59,7 +69,7 @@ def main() -> int:
         from gpu_parts.part import run
 
         where = {"folder": options.out / options.child, "tokenizer": options.tokenizer}
-        run(options.child, device=options.device, tiny=options.tiny, **where)
+        run(options.child, options.device, options.tiny, packed_encoders=options.packed_encoders, **where)
         return 0
     return run_all(options, parser)
 
@@ -72,14 +82,21 @@ def run_all(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     shutil.rmtree(options.out / WORK, ignore_errors=True)
     (options.out / WORK).mkdir(parents=True)
     (options.out / "log.txt").unlink(missing_ok=True)
+    if options.packed_encoders is not None and not options.packed_encoders.is_file():
+        parser.error(f"--packed-encoders: {options.packed_encoders} does not exist; give the Python of the environment")
     part_options = ["--device", options.device, "--tokenizer", str(options.tokenizer), *(["--tiny"] * options.tiny)]
+    if options.packed_encoders is not None:  # not resolved: a virtual environment is known by the path of its link
+        part_options += ["--packed-encoders", str(options.packed_encoders.absolute())]
     results = new_results(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # with the processes of the parts
 
     def done(name: str, result: dict[str, Any]) -> None:
+        """Write the results so far; a part that has ended leaves its log, and nothing else."""
         results["parts"][name] = result
-        keep_log(options.out / WORK / f"{name}.log", options.out / "log.txt")
-        shutil.rmtree(options.out / WORK / name, ignore_errors=True)  # runs with their checkpoints: gigabytes
-        print(f"{name}: {result['status']} ({result['seconds']:.0f} s)", flush=True)
+        if result["status"] != "running":
+            keep_log(options.out / WORK / f"{name}.log", options.out / "log.txt")
+            shutil.rmtree(options.out / WORK / name, ignore_errors=True)  # runs with their checkpoints: gigabytes
+            print(f"{name}: {result['status']} ({result['seconds']:.0f} s)", flush=True)
         write_results(results, options.out)
 
     chosen = [replace(part, most_s=REHEARSAL_S) if options.tiny else part for part in PARTS if part.name in names]

@@ -5,9 +5,10 @@
     python benchmarks/speed.py --data FOLDER --out gpu.jsonl --gpu          # one GPU, BERT-base's width, bf16
     python benchmarks/speed.py --data FOLDER --quality                      # packed against padded: scores over 3 seeds
 
-`paratune` is compared with Trainer (a), padded to the maximum as studies run it, and (b), with its fastest options:
-grouped by length, padded to the longest row of the batch, fused AdamW (`peers/hf_trainer_speed.py`). Each measurement
-is a separate process; they take turns, round after round, in an order that rotates. Steps are timed from the end of the
+`paratune` is compared with Trainer (a), padded to the maximum as studies run it, and with Trainer at its best: on a CPU
+(b), grouped by length, padded to the longest row of the batch, with fused AdamW; on a GPU (c), without padding, with
+FlashAttention and fused AdamW (`peers/hf_trainer_speed.py`). Each measurement is a separate process; they take turns,
+round after round, in an order that rotates. Steps are timed from the end of the
 warm-up to the end of the last one, on all sides by the same code, so that loading and tokenizing do not count, and
 fetching batches does. Each measurement is a line of --out; existing measurements are not repeated.
 
@@ -45,7 +46,7 @@ from paratune.models.locate import locate
 HERE = Path(__file__).parent
 OURS, PEER, CEILING = HERE / "speed_ours.py", HERE / "peers" / "hf_trainer_speed.py", HERE / "speed_ceiling.py"
 SIDES = {"paratune": "fp32", "padded": "fp32", "grouped": "fp32", "ceiling": "fp32"}
-GPU_SIDES = {"paratune": "bf16", "padded": "fp32", "padded bf16": "bf16", "grouped": "bf16"}
+GPU_SIDES = {"paratune": "bf16", "padded": "fp32", "padded bf16": "bf16", "grouped": "bf16", "padding-free": "bf16"}
 """Precision of each side."""
 
 

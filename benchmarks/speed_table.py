@@ -13,6 +13,7 @@ SHOWN = {
     "padded": "Trainer (a) padded to the maximum",
     "padded bf16": "Trainer (a) padded to the maximum, bf16",
     "grouped": "Trainer (b) grouped, fused AdamW",
+    "padding-free": "Trainer (c) without padding, FlashAttention, fused AdamW",
 }
 AIMS = {
     ("imdb", "minilm"): {"padded": ("3.2", "4.0"), "grouped": ("1.5", "1.9")},

@@ -1,7 +1,8 @@
-"""Experimental: a whole step (forward, backward, clipping, AdamW) of one packed shape as a CUDA graph.
+"""What is gained by compiled blocks, and by a whole step as a CUDA graph, over packed training without them.
 
-It is not an option of paratune: the part measures the gain of such an option. On a CPU the step is called instead of
-replayed.
+`train.compile` is measured in whole trainings. The captured step (forward, backward, clipping, AdamW of one packed
+shape) is not an option of paratune: this part measures the gain of such an option. On a CPU nothing is compiled, and
+the step is called instead of replayed.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from paratune.batch import Batch
 
 from .card import captured
 from .setting import Check, Figures, Setting, durations_ms, hold, spread
+from .speed import Work, ours
 from .texts import CASES, Case, draw_lengths, of_setting, packed_batch
 from .training import free, make_model, precision_of
 
@@ -24,11 +26,22 @@ NUM_COMPARED = 5
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield small and large batches, without dropout (losses are compared) and with it (only timed)."""
+    """Yield compiled training, then captured steps without dropout (losses are compared) and with it (only timed)."""
+    yield Check(f"{CASES[0].label}, compiled", partial(compiled, setting, CASES[0]), "train.compile", proves=False)
     for case in (CASES[2], CASES[0], CASES[1]):
         yield Check(f"{case.label}, no dropout", partial(replayed, setting, case, 0.0), "Captured steps")
     for case in (CASES[2], CASES[0]):
         yield Check(f"{case.label}, dropout 0.1", partial(replayed, setting, case, 0.1), "Captured steps")
+    yield Check(f"{CASES[2].label}, compiled", partial(compiled, setting, CASES[2]), "train.compile", proves=False)
+
+
+def compiled(setting: Setting, case: Case) -> Figures:
+    """Train with and without `train.compile`, and compare their steps."""
+    setting.need(60)
+    sides = {name: ours(setting, case, Work(), "packed", compiled=name == "compiled") for name in ("eager", "compiled")}
+    times = {f"{name}_ms": figures["step_ms"] for name, figures in sides.items()}
+    memory = {f"{name}_memory_bytes": figures["memory_bytes"] for name, figures in sides.items()}
+    return {**times, "faster": times["eager_ms"]["median"] / times["compiled_ms"]["median"], **memory}
 
 
 class Static:

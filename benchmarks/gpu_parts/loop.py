@@ -30,7 +30,6 @@ def checks(setting: Setting) -> Iterator[Check]:
         run = partial(waits, setting, layout, precision, allowed)
         yield Check(f"{layout}, {precision}", run, "Waits of the host a step")
     yield Check("clock of the phases", partial(clock, setting))
-    yield Check("fp16 loss scale", partial(fp16, setting))
     for number, case in enumerate(CASES[:3]):
         yield Check(
             f"{number + 1}. {case.label}", partial(kernels, setting, case), "Kernels of packed steps", proves=False
@@ -142,22 +141,6 @@ def _cycles_per_ms() -> float:
             end.synchronize()
             _rate[:] = [cycles / begin.elapsed_time(end)]
     return _rate[0]
-
-
-def fp16(setting: Setting) -> Figures:
-    """Train in fp16: the first steps may overflow and are skipped, the other steps lower the loss."""
-    setting.need_gpu("fp16 is refused on a CPU")
-    case = of_setting(CASES[2], setting)
-    path = write_config(case, setting, "fp16", num_rows=256, num_steps=30, measure=PROBE, precision="fp16")
-    train_here(path)
-    from paratune.records import read_events
-
-    steps = [event for event in read_events(setting.folder / "runs" / "fp16") if event["event"] == "step"]
-    skipped = [event["step"] for event in steps if event.get("skipped")]
-    losses = [event["loss"] for event in steps]
-    figures = {"skipped": len(skipped), "first_loss": losses[0], "last_loss": losses[-1], "num": len(steps)}
-    finite = all(loss == loss and abs(loss) < 1e4 for loss in losses)
-    return hold(finite and len(skipped) < 10, "losses are not finite, or the scale keeps changing", figures)
 
 
 def kernels(setting: Setting, case: Case) -> Figures:

@@ -56,7 +56,7 @@ def try_check(check: Check) -> Row:
         return row("error", {}, f"{type(error).__name__}: {error}"[:1000])
 
 
-def run(name: str, *, device: str, tiny: bool, folder: Path, tokenizer: Path) -> None:
+def run(name: str, device: str, tiny: bool, *, folder: Path, tokenizer: Path, packed_encoders: Path | None) -> None:
     """Import a part, wait for its limit in seconds on standard input, and write each row when its check ends.
 
     Rows are in `folder/rows.json`, which is replaced after each check; `is_done` is true after the last check.
@@ -69,7 +69,7 @@ def run(name: str, *, device: str, tiny: bool, folder: Path, tokenizer: Path) ->
     where = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
     if device == "cuda":
         torch.cuda.set_device(where)
-    setting = Setting(where, tiny, folder, tokenizer, time.time() + float(words[0]))
+    setting = Setting(where, tiny, folder, tokenizer, time.time() + float(words[0]), packed_encoders)
     rows: list[dict[str, Any]] = []
     write_json(folder / "rows.json", {"is_done": False, "rows": rows})
     for check in checks_of(name, setting):

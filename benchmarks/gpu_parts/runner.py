@@ -12,12 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paratune.records import read_json
 
 LOG_LINES = 15
+POLL_S = 1.0
+"""Seconds between looks at what a running part has written."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +37,21 @@ class Part:
 
 PARTS = (
     Part("card", "Facts of the card", 10, 25),
+    Part("smoke", "Training in each precision", 25, 60),
     Part("dtypes", "Dtypes at the attention kernel", 10, 30),
     Part("kernels", "Attention kernels", 20, 45),
     Part("models", "Architectures", 20, 60),
-    Part("loop", "Training loop", 30, 80),
-    Part("speed", "Speed", 110, 240),
-    Part("resume", "Resuming", 45, 90),
-    Part("capture", "Captured steps", 20, 60),
-    Part("plan", "Plan", 60, 100),
     Part("certify", "Certificates", 25, 60),
+    Part("plan", "Plan", 50, 90),
+    Part("speed", "Speed", 150, 240),
+    Part("capture", "Compiled and captured steps", 70, 130),
+    Part("resume", "Resuming", 45, 90),
+    Part("loop", "Training loop", 30, 80),
     Part("oom", "Running out of memory", 15, 40),
     Part("ranks", "Several ranks", 25, 70),
 )
-"""The most important parts first."""
+"""In the order of what would be missed most: whether the card computes right results, whether memory is as planned,
+speed beside other libraries, what compiled and captured steps gain, then the rest."""
 
 
 @dataclass
@@ -88,7 +93,8 @@ def run_parts(
         parts: Parts in their order.
         start: Starts the process of a part, which waits for its limit on standard input.
         seconds: For all parts together.
-        done: Called with the name and the result of each part when it has ended.
+        done: Called with the name and the result of each part when it has ended. While it runs, called with the rows so
+            far whenever there are more, with the status "running": if this process is killed, they are kept.
     """
     end = time.monotonic() + seconds
     waiting: Started | None = None
@@ -101,21 +107,21 @@ def run_parts(
                 continue
             started = waiting if waiting is not None and waiting.part is part else start(part)
             waiting = start(later[0]) if later else None
-            done(part.name, _run(started, limit_s))
+            done(part.name, _run(started, limit_s, partial(done, part.name)))
     finally:
         if waiting is not None:
             waiting.kill()
 
 
-def _run(started: Started, limit_s: float) -> dict[str, Any]:
-    """Give a part its turn, and return what it wrote."""
+def _run(started: Started, limit_s: float, show: Callable[[Any], None]) -> dict[str, Any]:
+    """Give a part its turn, call `show` with what it has written so far, and return what it wrote."""
     begin = time.monotonic()
     reason = None
     assert started.process.stdin is not None
     try:
         started.process.stdin.write(f"{limit_s:.1f}\n".encode())
         started.process.stdin.close()
-        started.process.wait(limit_s)
+        _wait(started, begin, limit_s, show)
         if started.process.returncode != 0:
             reason = f"its process exited with {started.process.returncode}"
     except subprocess.TimeoutExpired:
@@ -123,7 +129,8 @@ def _run(started: Started, limit_s: float) -> dict[str, Any]:
     except BrokenPipeError:
         started.process.wait()
         reason = f"its process exited with {started.process.returncode} before its turn"
-    started.kill()  # remaining child processes
+    finally:
+        started.kill()  # with its remaining child processes, also if this process is stopped
     path = started.folder / "rows.json"
     written = read_json(path) if path.exists() else {"is_done": False, "rows": []}
     rows = written["rows"]
@@ -133,6 +140,23 @@ def _run(started: Started, limit_s: float) -> dict[str, Any]:
         lines = started.log.read_text(errors="replace").splitlines() if started.log.exists() else []
         result |= {"reason": reason, "log": lines[-LOG_LINES:]}
     return result
+
+
+def _wait(started: Started, begin: float, limit_s: float, show: Callable[[Any], None]) -> None:
+    """Wait until a part exits, and call `show` when it has more rows; raise `TimeoutExpired` after its limit."""
+    path, shown = started.folder / "rows.json", 0
+    while True:
+        left_s = begin + limit_s - time.monotonic()
+        try:
+            started.process.wait(max(0.0, min(POLL_S, left_s)))
+            return
+        except subprocess.TimeoutExpired:
+            if left_s <= POLL_S:
+                raise
+        rows = read_json(path)["rows"] if path.exists() else []
+        if len(rows) > shown:
+            shown = len(rows)
+            show({"status": "running", "seconds": time.monotonic() - begin, "limit_s": limit_s, "rows": rows})
 
 
 def _status(rows: Any) -> str:

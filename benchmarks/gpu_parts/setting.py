@@ -38,6 +38,8 @@ class Setting:
     """Folder of a tokenizer."""
     deadline: float
     """`time.time()` at which the part is killed."""
+    packed_encoders: Path | None = None
+    """Python of the environment of packed-encoders; None if there is none."""
 
     @property
     def on_gpu(self) -> bool:

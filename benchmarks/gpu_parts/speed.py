@@ -1,7 +1,8 @@
-"""Samples per second and MFU of packed, padded and compiled training and of Hugging Face Trainer, on the same rows.
+"""Samples per second and MFU of packed and padded training, and of other libraries on the same rows.
 
-All sides run 15 warm-up and 100 measured steps in bf16 with their own dropout; the end of each step is a CUDA event, so
-that no step waits. Texts are synthetic (see `texts`); weights are random.
+All sides run 15 warm-up and 100 measured steps in bf16 with the model's own dropout; the end of each step is a CUDA
+event, so that no step waits. Texts are synthetic (see `texts`); weights are random. On a GPU "Trainer at its best"
+trains without padding; `times_as_fast` of each other side is packed training divided by it.
 """
 
 import itertools
@@ -15,9 +16,9 @@ import torch
 from paratune.hardware.devices import find_device
 from paratune.models.attention import cuda
 
-from .peer import step_marks, train_with_trainer
-from .setting import Check, Figures, Setting, spread, wait
-from .texts import CASES, Case, of_setting, write_config, write_model, write_rows
+from .peer import Way, step_marks, train_with_packed_encoders, train_with_trainer
+from .setting import Check, Figures, Setting, Skipped, spread, wait
+from .texts import CASES, MODERN, Case, of_setting, write_config, write_model, write_rows
 from .training import free, train_here
 
 WARMUP, MEASURED = 15, 100
@@ -30,31 +31,34 @@ class Work:
     """Values that the sides of a case share, known after packed training."""
 
     flops_per_sample: dict[str, float] = field(default_factory=dict)
+    samples_per_s: dict[str, float] = field(default_factory=dict)
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield packed training of all cases, then the other sides, the slowest last."""
+    """Yield packed training of each case beside the best peer, then the other sides, the least missed last."""
     work = Work()
     cases = CASES[::2] if setting.tiny else CASES
 
     def make_check(case: Case, side: str, run: Any) -> Check:
         return Check(f"{case.label}, {side}", partial(_freed, run), "Samples a second", proves=False)
 
-    for case in cases:
+    def with_trainer(case: Case, way: Way, cudnn: bool = True) -> Check:
+        side = f"Trainer, {way}" + ("" if cudnn else ", no cuDNN")
+        return make_check(case, side, partial(trainer, setting, case, work, way, cudnn))
+
+    for case in (*cases, MODERN):
         yield make_check(case, "packed", partial(ours, setting, case, work, "packed"))
-    for case in cases:
-        yield make_check(case, "Trainer, grouped", partial(trainer, setting, case, work, True, True))
-    yield make_check(cases[0], "Trainer, padded", partial(trainer, setting, cases[0], work, False, True))
-    yield make_check(cases[0], "Trainer, grouped, no cuDNN", partial(trainer, setting, cases[0], work, True, False))
-    yield make_check(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
-    yield make_check(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
+        yield with_trainer(case, "padding-free")
+    yield make_check(MODERN, "packed-encoders", partial(packed_encoders, setting, MODERN, work))
+    yield with_trainer(cases[0], "padded")
+    yield with_trainer(cases[0], "grouped")
     yield make_check(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
+    for way in ("padded", "grouped"):
+        for case in cases[1:]:
+            yield with_trainer(case, way)
+    yield with_trainer(cases[0], "padded", False)
     if not hasattr(cuda, "attention_settings"):  # otherwise a run itself switches off cuDNN's attention
         yield make_check(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
-    for case in cases[1:]:
-        yield make_check(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))
-    for case in cases[1:]:
-        yield make_check(case, "packed, compiled", partial(ours, setting, case, work, "packed", compiled=True))
 
 
 def _freed(run: Any) -> Figures:
@@ -100,6 +104,8 @@ def ours(
     if per_token is not None:
         tokens = throughput["tokens_per_s"] / throughput["samples_per_s"]
         work.flops_per_sample[label] = per_token * tokens
+    if layout == "packed" and not compiled:
+        work.samples_per_s[label] = figures["samples_per_s"]
     return {
         **figures,
         "mfu": _mfu(setting, work, label, figures["samples_per_s"]),
@@ -108,31 +114,71 @@ def ours(
     }
 
 
-def trainer(setting: Setting, case: Case, work: Work, grouped: bool, cudnn: bool) -> Figures:
+def trainer(setting: Setting, case: Case, work: Work, way: Way, cudnn: bool) -> Figures:
     """Train with Hugging Face Trainer."""
-    setting.need(20)
+    setting.need(15)
     label, case = case.label, of_setting(case, setting)
     warmup, measured = counts(setting)
     torch.backends.cuda.enable_cudnn_sdp(cudnn)
     on_step, marks = step_marks(setting.on_gpu)
     if setting.on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    train_with_trainer(
+    attention = train_with_trainer(
         write_rows(case, setting, _num_rows(setting)),
-        write_model(setting),
+        write_model(setting, case.model),
         kind=case.kind,
         max_length=case.max_length,
         batch_size=case.batch_size,
         num_steps=warmup + measured,
-        grouped=grouped,
+        way=way,
         on_gpu=setting.on_gpu,
         folder=setting.folder / "trainer",
         on_step=on_step,
     )
     figures = _rates(setting, marks, case.batch_size)
     peak = torch.cuda.max_memory_allocated() if setting.on_gpu else None
-    mfu = _mfu(setting, work, label, figures["samples_per_s"])
-    return {**figures, "mfu": mfu, "tokens_per_s": None, "memory_bytes": peak}
+    return _of_peer(setting, work, label, figures, peak, attention)
+
+
+def packed_encoders(setting: Setting, case: Case, work: Work) -> Figures:
+    """Train with packed-encoders, in an environment of its own."""
+    if setting.packed_encoders is None:
+        raise Skipped("not measured: no environment of packed-encoders was given (--packed-encoders)")
+    setting.need(60)  # it compiles its kernels
+    label, case = case.label, of_setting(case, setting)
+    warmup, measured = counts(setting)
+    result = train_with_packed_encoders(
+        setting.packed_encoders,
+        write_rows(case, setting, _num_rows(setting)),
+        write_model(setting, case.model),
+        max_length=case.max_length,
+        batch_size=case.batch_size,
+        num_warmup_steps=warmup,
+        num_steps=measured,
+        on_gpu=setting.on_gpu,
+        folder=setting.folder / "packed_encoders",
+        timeout_s=setting.left_s() - 5,
+    )
+    times = result["step_ms"]
+    figures = {"samples_per_s": 1000 * case.batch_size * len(times) / sum(times), "step_ms": spread(times)}
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    attention = f"{result['attention']} ({versions})"
+    return _of_peer(setting, work, label, figures, result["peak_bytes"], attention)
+
+
+def _of_peer(
+    setting: Setting, work: Work, label: str, figures: dict[str, Any], peak_bytes: int | None, attention: str
+) -> Figures:
+    """Return the figures of another library, in the order of `ours`; `times_as_fast` is packed training over it."""
+    packed = work.samples_per_s.get(label)
+    return {
+        **figures,
+        "mfu": _mfu(setting, work, label, figures["samples_per_s"]),
+        "tokens_per_s": None,
+        "memory_bytes": peak_bytes,
+        "times_as_fast": None if packed is None else packed / figures["samples_per_s"],
+        "attention": attention,
+    }
 
 
 def _num_rows(setting: Setting) -> int:

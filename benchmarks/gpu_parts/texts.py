@@ -9,7 +9,7 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Case:
     batch_size: int
     draw: Callable[[random.Random], tuple[int, int]]
     """Words of the text, and of the second text or 0."""
+    model: str = "bert"
+    """bert: BERT-base's sizes; modernbert: those of ModernBERT-base."""
 
     @property
     def label(self) -> str:
@@ -71,13 +73,14 @@ CASES = (
     Case("squad", "qa", 384, 16, _two(_around(11, 3), _log_normal(150, 0.4))),
     Case("mlm", "mlm", 512, 16, _one(_log_normal(560, 0.7))),
 )
+MODERN = Case("imdb-modernbert", "classification", 512, 16, IMDB, model="modernbert")
 
 
 def of_setting(case: Case, setting: Setting) -> Case:
     """Return the case, or a small one for a rehearsal."""
     if not setting.tiny:
         return case
-    return Case(case.name, case.kind, 32, min(case.batch_size, 8), lambda draw: _small(case.draw(draw)))
+    return replace(case, max_length=32, batch_size=min(case.batch_size, 8), draw=lambda draw: _small(case.draw(draw)))
 
 
 def _small(words: tuple[int, int]) -> tuple[int, int]:
@@ -115,15 +118,19 @@ def _row(case: Case, words: tuple[str, ...], draw: random.Random, number: int) -
     return {"id": str(number), "question": " ".join(first), "context": " ".join(second), "answers": answer}
 
 
-def write_model(setting: Setting, **changes: Any) -> Path:
-    """Write a folder with the configuration of a BERT and the tokenizer; weights are drawn at the start of training."""
+def write_model(setting: Setting, model: str = "bert", **changes: Any) -> Path:
+    """Write a folder with the configuration of a model and the tokenizer; training draws the weights at its start."""
     from transformers import AutoTokenizer
 
-    folder = setting.folder / "model"
+    folder = setting.folder / model
     if not (folder / "config.json").exists() or changes:
         tokenizer = AutoTokenizer.from_pretrained(setting.tokenizer)
         tokenizer.model_max_length = 512
-        bert_config(setting, vocab_size=len(tokenizer), **changes).save_pretrained(folder)
+        if model == "modernbert":  # without token types, also for paratune, which reads them from the tokenizer
+            tokenizer.model_input_names = ["input_ids", "attention_mask"]
+        config = modernbert_config(setting, tokenizer) if model == "modernbert" else None
+        config = config or bert_config(setting, vocab_size=len(tokenizer), **changes)
+        config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return folder
 
@@ -133,6 +140,23 @@ def bert_config(setting: Setting, *, vocab_size: int = 30_522, **changes: Any) -
     from transformers import BertConfig
 
     return BertConfig(vocab_size=vocab_size, **{**(TINY if setting.tiny else BASE), **changes})
+
+
+def modernbert_config(setting: Setting, tokenizer: Any) -> Any:
+    """Return the configuration of ModernBERT-base with another vocabulary, or of a small one in a rehearsal.
+
+    The small one has both kinds of attention, and a width that packed-encoders supports, a multiple of 256.
+    """
+    from transformers import ModernBertConfig
+
+    small = {"hidden_size": 256, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4}
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep")}
+    special = {**ids, "bos": ids["cls"], "eos": ids["sep"]}
+    return ModernBertConfig(
+        vocab_size=len(tokenizer),
+        **{f"{name}_token_id": number for name, number in special.items()},
+        **({**small, "local_attention": 16} if setting.tiny else {}),
+    )
 
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -165,7 +189,7 @@ def write_config(case: Case, setting: Setting, name: str, *, num_rows: int, num_
             "max_length": case.max_length,
             "cache_dir": str(setting.folder / "tokens"),
         },
-        "model": {"name": str(write_model(setting)), "from_scratch": True},
+        "model": {"name": str(write_model(setting, case.model)), "from_scratch": True},
         "train": {"max_steps": num_steps, "learning_rate": 1e-5},
         "batch": {"global": case.batch_size},
         "evaluate": {"every": "never"},

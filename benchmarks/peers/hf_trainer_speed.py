@@ -4,9 +4,9 @@ Nothing of paratune is imported here. Usage: python hf_trainer_speed.py SETTINGS
 result is one JSON object on the last line. `side` is one of:
 
 - padded: as published studies run it: tokenized with padding to the maximum, with the defaults of TrainingArguments.
-- grouped: Trainer's fastest options: batches of rows of similar length (the file is in the order of
-LengthGroupedSampler and read in
-  that order), padded to the longest row of the batch, fused AdamW.
+- grouped: Trainer at its best on a CPU: batches of rows of similar length (the file is in the order of
+  LengthGroupedSampler and read in that order), padded to the longest row of the batch, fused AdamW.
+- padding-free: Trainer at its best on a GPU: batches without padding for FlashAttention, fused AdamW (padding_free.py).
 
 Question answering is cut and labelled as in transformers' run_qa.py, masked LM as in run_mlm.py.
 """
@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import padding_free
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
@@ -59,6 +60,8 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     arguments = _arguments(settings)
     set_seed(settings["seed"])
     model = MODELS[settings["kind"]].from_pretrained(settings["model_folder"])
+    if settings["side"] == "padding-free":
+        padding_free.make_padding_free(model, settings["kind"], on_gpu=torch.cuda.is_available())
     watch = StepWatch(settings["num_warmup_steps"], settings["num_steps"])
     trainer = Trainer(
         model=model,
@@ -85,7 +88,10 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _arguments(settings: dict[str, Any]) -> TrainingArguments:
     on_gpu = torch.cuda.is_available()
-    best = {"optim": "adamw_torch_fused", "train_sampling_strategy": "sequential"}
+    best = {
+        "grouped": {"optim": "adamw_torch_fused", "train_sampling_strategy": "sequential"},
+        "padding-free": padding_free.ARGUMENTS,
+    }
     return TrainingArguments(
         output_dir=settings["folder"],
         max_steps=settings["num_warmup_steps"] + settings["num_steps"] + (NUM_PROFILED if on_gpu else 0),
@@ -97,12 +103,14 @@ def _arguments(settings: dict[str, Any]) -> TrainingArguments:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **(best if settings["side"] == "grouped" else {}),
+        **best.get(settings["side"], {}),
     )
 
 
 def _collator(settings: dict[str, Any], tokenizer: Any) -> Any:
     """Return the collator; None for Trainer's default, when all rows have one length."""
+    if settings["side"] == "padding-free":
+        return padding_free.FlatCollator(settings["kind"], tokenizer)
     if settings["kind"] == "mlm":
         return DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     return DataCollatorWithPadding(tokenizer) if settings["side"] == "grouped" else None

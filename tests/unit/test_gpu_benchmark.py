@@ -19,7 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 if str(BENCHMARKS) not in sys.path:
     sys.path.insert(0, str(BENCHMARKS))
 
-from gpu_parts import loop, pack, summary, texts  # noqa: E402
+from gpu_parts import loop, pack, speed, summary, texts  # noqa: E402
 from gpu_parts.part import try_check  # noqa: E402
 from gpu_parts.runner import PARTS, Part, Started, limit_of, run_parts  # noqa: E402
 from gpu_parts.setting import Check, Setting, Skipped, hold, largest_difference, spread  # noqa: E402
@@ -43,6 +43,12 @@ def test_later_parts_keep_their_least(left_s: float, later: tuple[Part, ...], ex
 
 def test_nine_minutes_hold_the_least_of_all_parts() -> None:
     assert sum(part.least_s for part in PARTS) <= 9 * 60
+
+
+def test_correct_results_come_before_speed_and_speed_before_the_rest() -> None:
+    names = [part.name for part in PARTS]
+    order = ["smoke", "kernels", "models", "certify", "plan", "speed", "capture", "resume"]
+    assert sorted(order, key=names.index) == order
 
 
 WRITE = """
@@ -73,9 +79,20 @@ def start(folder: Path, part: Part) -> Started:
 
 
 def test_parts_that_fail_leave_what_they_have_and_the_next_one_runs(tmp_path: Path) -> None:
-    parts = [Part(name, name, 2, 2 if name == "hangs" else 30) for name in ("hangs", "crashes", "early", "good")]
+    parts = [Part(name, name, 3, 3 if name == "hangs" else 30) for name in ("hangs", "crashes", "early", "good")]
     found: dict[str, Any] = {}
-    run_parts(parts, lambda part: start(tmp_path, part), seconds=120, done=found.__setitem__)
+    shown: list[tuple[str, Any]] = []
+
+    def done(name: str, result: dict[str, Any]) -> None:
+        found[name] = result
+        shown.append((name, result))
+
+    run_parts(parts, lambda part: start(tmp_path, part), seconds=120, done=done)
+    # What a part has written is shown while it runs, so that it is kept if this process is killed.
+    running = [
+        (name, [row["name"] for row in result["rows"]]) for name, result in shown if result["status"] == "running"
+    ]
+    assert ("hangs", ["one"]) in running
     assert {name: result["status"] for name, result in found.items()} == {
         "hangs": "stopped",
         "crashes": "stopped",
@@ -84,7 +101,7 @@ def test_parts_that_fail_leave_what_they_have_and_the_next_one_runs(tmp_path: Pa
     }
     assert [row["name"] for row in found["hangs"]["rows"]] == ["one"]
     assert found["hangs"]["log"] == ["last words"]
-    assert found["hangs"]["rows"][0]["figures"]["limit"] == "2.0"
+    assert found["hangs"]["rows"][0]["figures"]["limit"] == "3.0"
     assert "3" in found["crashes"]["reason"]
     assert "4" in found["early"]["reason"]
 
@@ -226,3 +243,26 @@ def test_a_rehearsal_of_all_parts_on_a_cpu(tmp_path: Path) -> None:
     for part in PARTS:
         assert f"\n## {part.title}\n" in page
         assert any(row["status"] == "ok" for row in results["parts"][part.name]["rows"])
+
+
+def test_without_an_environment_packed_encoders_is_not_measured(tmp_path: Path) -> None:
+    setting = Setting(torch.device("cpu"), True, tmp_path, tmp_path, time.time() + 100)
+    with pytest.raises(Skipped):
+        speed.packed_encoders(setting, texts.MODERN, speed.Work())
+
+
+def test_the_best_trainer_is_measured_next_to_each_packed_training(tmp_path: Path) -> None:
+    setting = Setting(torch.device("cpu"), False, tmp_path, tmp_path, time.time() + 100)
+    names = [check.name for check in speed.checks(setting)]
+    for case in (*texts.CASES, texts.MODERN):
+        place = names.index(f"{case.label}, packed")
+        assert names[place + 1] == f"{case.label}, Trainer, padding-free"
+        assert place < names.index(f"{texts.CASES[0].label}, Trainer, padded")
+
+
+def test_a_peer_has_the_ratio_to_packed_training(tmp_path: Path) -> None:
+    setting = Setting(torch.device("cpu"), True, tmp_path, tmp_path, time.time() + 100)
+    work = speed.Work(samples_per_s={"a": 300.0})
+    figures = {"samples_per_s": 200.0}
+    assert speed._of_peer(setting, work, "a", figures, None, "x")["times_as_fast"] == 1.5
+    assert speed._of_peer(setting, work, "b", figures, None, "x")["times_as_fast"] is None
