@@ -56,7 +56,7 @@ shift
 site=${PARATUNE_SITE:-/tmp/paratune-site}
 for wheel in "$here"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$site"; done
 export PYTHONPATH="$here/paratune/src:$site${PYTHONPATH:+:$PYTHONPATH}"
-python3 -c 'import pyarrow.parquet' 2>/dev/null || python3 -m tarfile -e "$here/pyarrow.tar.xz" "$site"
+python3 -c 'import pyarrow.parquet' 2>/dev/null || python3 -m tarfile --filter data -e "$here/pyarrow.tar.xz" "$site"
 exec python3 "$here/paratune/benchmarks/gpu.py" --tokenizer "$here/tokenizer" --out "$out" "$@"
 """
 

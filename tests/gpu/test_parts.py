@@ -1,7 +1,7 @@
 """The checks of `benchmarks/gpu.py` that can pass or fail, one test each, on a GPU: see docs/howto/gpu.md.
 
-The checks are data in the modules of `benchmarks/gpu_parts`: kernels, dropout, architectures, waits, the
-clock, fp16, memory against the plan, resuming, running out of memory, certificates, two ranks.
+The checks are data in the modules of `benchmarks/gpu_parts`: trainings in each precision, kernels, dropout,
+architectures, waits, the clock, memory against the plan, resuming, running out of memory, certificates, two ranks.
 """
 
 import sys
@@ -20,7 +20,7 @@ from gpu import find_tokenizer  # noqa: E402
 from gpu_parts.part import checks_of  # noqa: E402
 from gpu_parts.setting import Check, Setting, Skipped  # noqa: E402
 
-PARTS = ("dtypes", "kernels", "models", "loop", "capture", "resume", "plan", "certify", "oom", "ranks")
+PARTS = ("smoke", "dtypes", "kernels", "models", "loop", "capture", "resume", "plan", "certify", "oom", "ranks")
 LIMIT_S = 900.0
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,20 @@ def test_lengths_are_like_those_of_imdb() -> None:
 )
 def test_what_is_taken_along_of_pyarrow(name: str, taken: bool) -> None:
     assert (pack.NOT_IMPORTED.search(name) is None) == taken
+
+
+def test_an_archive_has_the_imported_parts_of_a_wheel(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
+        for name in ("pyarrow/lib.so", "pyarrow/include/api.h", "pyarrow/parquet/core.py"):
+            wheel.writestr(name, 3 * name)
+    pack.shrink(tmp_path / "w.whl", tmp_path / "a.tar.xz")
+    command = [sys.executable, "-m", "tarfile", "-e", str(tmp_path / "a.tar.xz"), str(tmp_path / "site")]
+    subprocess.run(command, check=True)
+    files = {
+        str(path.relative_to(tmp_path / "site")): path for path in (tmp_path / "site").rglob("*") if path.is_file()
+    }
+    assert sorted(files) == ["pyarrow/lib.so", "pyarrow/parquet/core.py"]
+    assert files["pyarrow/lib.so"].read_text() == 3 * "pyarrow/lib.so"
 
 
 def test_rows_and_configurations_are_those_of_a_seed(tmp_path: Path) -> None:
