@@ -33,11 +33,11 @@ class NoiseSample:
     """sum |P g_i|^2 over the weights of this rank, and its part of |P g|^2, float64 scalars on the device; None where
     P is unknown."""
 
-    def parts(self) -> list[float]:
-        """Return the `NUM_PARTS` values that are summed over ranks; waits for the device."""
-        norm = 0.0 if self.parts_squared_norm is None else float(self.parts_squared_norm)
+    def parts(self) -> list[Tensor | float]:
+        """Return the `NUM_PARTS` values that are summed over ranks."""
+        norm = 0.0 if self.parts_squared_norm is None else self.parts_squared_norm
         # NaN of one rank makes the sum unknown.
-        preconditioned = [math.nan, math.nan] if self.preconditioned is None else [*map(float, self.preconditioned)]
+        preconditioned = (math.nan, math.nan) if self.preconditioned is None else self.preconditioned
         return [norm, self.weights_squared, self.num_samples, *preconditioned]
 
 

@@ -53,8 +53,8 @@ class PhaseClock(Protocol):
         """End the step; the next one begins."""
         ...
 
-    def take(self) -> list[StepTimes]:
-        """Return the steps since the last call; waits for the device."""
+    def take(self, num_steps: int | None = None) -> list[StepTimes]:
+        """Return the steps since the last call, or only the first `num_steps` of them; waits until they have ended."""
         ...
 
 
@@ -94,9 +94,10 @@ class HostPhaseClock:
         self._schedule = None
         self._begin = now
 
-    def take(self) -> list[StepTimes]:
-        ended, self._ended = self._ended, []
-        return ended
+    def take(self, num_steps: int | None = None) -> list[StepTimes]:
+        taken = self._ended[:num_steps]
+        del self._ended[:num_steps]
+        return taken
 
 
 class _HostPhase(AbstractContextManager[None]):
@@ -160,12 +161,13 @@ class CudaClock:
         self._pending.append(self._step)
         self._step = _CudaStep(end)
 
-    def take(self) -> list[StepTimes]:
-        pending, self._pending = self._pending, []
-        if pending:
-            assert pending[-1].end is not None
-            pending[-1].end.synchronize()
-        return [_read(step) for step in pending]
+    def take(self, num_steps: int | None = None) -> list[StepTimes]:
+        taken = self._pending[:num_steps]
+        del self._pending[:num_steps]
+        if taken:
+            assert taken[-1].end is not None
+            taken[-1].end.synchronize()
+        return [_read(step) for step in taken]
 
 
 class WatchedClock:
@@ -183,8 +185,8 @@ class WatchedClock:
     def end_step(self) -> None:
         self._clock.end_step()
 
-    def take(self) -> list[StepTimes]:
-        return self._clock.take()
+    def take(self, num_steps: int | None = None) -> list[StepTimes]:
+        return self._clock.take(num_steps)
 
 
 class _WatchedPhase(AbstractContextManager[None]):

@@ -1,4 +1,8 @@
-"""Writes steps and other events of the training loop to the event log, without waiting for the device in each step."""
+"""Writes steps and other events of the training loop to the event log, without waiting for the device in a step.
+
+The figures of an interval of `log_every` steps are copied from a GPU while its next steps run, and written with the
+next interval. On a CPU they are written at once.
+"""
 
 import logging
 import math
@@ -36,6 +40,41 @@ class _Step:
     noise: NoiseSample | None
     profiled: bool
 
+    def figures(self) -> list[Tensor | float]:
+        """Return loss, norm and the parts of the noise scale, which are 0 in a step that was not sampled."""
+        noise = [0.0] * NUM_PARTS if self.noise is None else self.noise.parts()
+        return [self.loss, self.grad_norm, *noise, *([] if self.loss_scale is None else [self.loss_scale])]
+
+
+class Figures:
+    """Rows of numbers, of which those on a GPU are copied to the host without waiting."""
+
+    def __init__(self, rows: Sequence[Sequence[Tensor | float]], device: torch.device) -> None:
+        self._rows = rows
+        tensors = [value.to(device, torch.float64) for row in rows for value in row if isinstance(value, Tensor)]
+        self._numbers = torch.stack(tensors)
+        self._copied: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            pinned = torch.empty(len(tensors), dtype=torch.float64, pin_memory=True)
+            self._numbers = pinned.copy_(self._numbers, non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether `wait` never waits."""
+        return self._copied is None
+
+    def wait(self) -> None:
+        """Wait for the device to reach the copy."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def read(self) -> list[list[float]]:
+        """Return the rows, after `wait`."""
+        copied = iter(self._numbers.tolist())
+        return [[next(copied) if isinstance(value, Tensor) else value for value in row] for row in self._rows]
+
 
 @dataclass(eq=False, repr=False)
 class Recorder:
@@ -52,9 +91,11 @@ class Recorder:
     on_step: Callable[[int], None] = lambda step: None
     sampler: Sampler | None = None
     cost_s: float = field(default=0.0, init=False)
-    """Seconds that the host spent in the recorder."""
+    """Seconds that the host spent in the recorder, without its waits for steps of a GPU."""
     num_steps: int = field(default=0, init=False)
     _steps: list[_Step] = field(default_factory=list, init=False)
+    _copied: tuple[list[_Step], Figures, int | None] | None = field(default=None, init=False)
+    """An interval that is not written yet: steps, their figures, and the peak of memory in bytes."""
     _sampler_facts: dict[str, Any] | None = field(default=None, init=False)
     _has_overflowed: bool = field(default=False, init=False)
 
@@ -70,7 +111,11 @@ class Recorder:
         noise: NoiseSample | None = None,
         profiled: bool = False,
     ) -> None:
-        """Add a step whose clock has ended; write all steps after `log_every` of them."""
+        """Add a step whose clock has ended; after `log_every` steps write them, or on a GPU those before them.
+
+        Raises:
+            NotFiniteError: A loss or gradient norm is not a finite number; the message has the step.
+        """
         begin = time.perf_counter()
         entry = _Step(
             step=step,
@@ -93,7 +138,7 @@ class Recorder:
             self.sampler.next_step(step + 1, is_warmup=self.warmup_steps > 0)
         self.num_steps += 1
         if len(self._steps) >= self.log_every:
-            self._write()
+            self._copy()
         self.cost_s += time.perf_counter() - begin
 
     def resume(self, *, is_profiled: bool = False) -> None:
@@ -114,6 +159,7 @@ class Recorder:
         """
         begin = time.perf_counter()
         self.pause()
+        self._copy()
         self._write()
         self.cost_s += time.perf_counter() - begin
 
@@ -132,21 +178,34 @@ class Recorder:
         for sample in samples:
             self.events.add("sample", **sample)
 
-    def _write(self) -> None:
+    def _copy(self) -> None:
+        """Copy the figures of new steps to the host, after writing the interval before; on a CPU, write these too."""
+        self._write()
         self._write_samples()
         steps, self._steps = self._steps, []
         if not steps:
             return
-        # One copy from the device and one reduction for all steps.
-        figures = torch.stack([torch.stack([entry.loss.double(), entry.grad_norm.double()]) for entry in steps]).cpu()
-        own = [[loss, *_noise_parts(entry)] for entry, loss in zip(steps, figures[:, 0].tolist(), strict=True)]
+        figures = Figures([entry.figures() for entry in steps], steps[0].loss.device)
+        self._copied = steps, figures, self.peak_memory()
+        if figures.is_on_host:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the interval whose figures are copied, with one reduction over ranks."""
+        if self._copied is None:
+            return
+        (steps, figures, memory_bytes), self._copied = self._copied, None
+        begin = time.perf_counter()
+        figures.wait()  # for the device, which is busy with steps: no cost of the recorder
+        self.cost_s -= time.perf_counter() - begin
+        rows = figures.read()
+        own = [[row[0], *row[2 : 2 + NUM_PARTS]] for row in rows]
         sums = self.strategy.reduce(torch.tensor(own, dtype=torch.float64), "sum").tolist()
         losses = [loss for loss, *_ in sums]
-        norms = figures[:, 1].tolist()
-        scales = _scales(steps)
-        memory_bytes = self.peak_memory()
+        norms = [row[1] for row in rows]
+        scales = [row[-1] if entry.loss_scale is not None else None for entry, row in zip(steps, rows, strict=True)]
         for entry, times, (loss, *noise), norm, scale in zip(
-            steps, self.clock.take(), sums, norms, scales, strict=True
+            steps, self.clock.take(len(steps)), sums, norms, scales, strict=True
         ):
             values = {
                 "step": entry.step,
@@ -173,8 +232,10 @@ class Recorder:
             self.events.add("step", **values)
         self.events.flush()
         # After the events are written, so that the log of a run that fails here has the step with the bad value.
+        later, self._steps = self._steps, []  # not written if one of these steps ends the run
         _check_finite(steps, losses, norms)
         _check_scales(scales, norms)
+        self._steps = later
         self.on_log(values)
 
     def _note_overflow(self, values: dict[str, Any]) -> None:
@@ -192,10 +253,6 @@ class Recorder:
             )
 
 
-def _noise_parts(entry: _Step) -> list[float]:
-    return [0.0] * NUM_PARTS if entry.noise is None else entry.noise.parts()
-
-
 def time_values(times: StepTimes) -> dict[str, Any]:
     """Return the times of a `step` event."""
     return {
@@ -209,12 +266,6 @@ def _pipeline(times: StepTimes) -> dict[str, float]:
     if times.schedule_ms is None or times.bubble_ms is None:
         return {}
     return {"schedule_ms": round(times.schedule_ms, 4), "bubble_ms": round(times.bubble_ms, 4)}
-
-
-def _scales(steps: Sequence[_Step]) -> list[float] | list[None]:
-    """Return the loss scale of each step, with one copy from the device; None if the strategy has none."""
-    scales = [torch.as_tensor(entry.loss_scale) for entry in steps if entry.loss_scale is not None]
-    return torch.stack(scales).tolist() if scales else [None] * len(steps)
 
 
 def _is_skipped(entry: _Step, norm: float) -> bool:

@@ -318,6 +318,15 @@ def test_cuda_events_are_waited_for_once_when_they_are_read(timeline: Timeline):
     assert timeline.synchronized == [24.0]
 
 
+def test_cuda_the_first_steps_are_read_without_waiting_for_later_ones(timeline: Timeline):
+    clock = CudaClock()
+    for _ in range(3):
+        one_step(clock, timeline, get_batch=0.0, forward=2.0, backward=3.0)
+    assert len(clock.take(2)) == 2
+    assert timeline.synchronized == [12.0], "the end of the second step"
+    assert len(clock.take()) == 1
+
+
 def test_a_cpu_gets_the_host_clock():
     assert isinstance(make_clock(torch.device("cpu")), HostPhaseClock)
 

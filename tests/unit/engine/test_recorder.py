@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,9 +13,12 @@ import torch
 from exact import row_batch
 from looping import single
 from raised import raises_code
+from waits import watched_for_waits
 
+from paratune.engine import recorder as recorder_module
+from paratune.engine.noise import NoiseSample
 from paratune.engine.phases import StepTimes
-from paratune.engine.recorder import Recorder
+from paratune.engine.recorder import Figures, Recorder
 from paratune.engine.sampler import Sampler
 from paratune.records import EventLog, read_events
 
@@ -30,10 +34,33 @@ class Counted:
         self.num_reductions += 1
         return 2 * value
 
-    def take(self) -> list[StepTimes]:
+    def take(self, num_steps: int) -> list[StepTimes]:
         self.num_takes += 1
-        ended, self.num_ended = self.num_ended, 0
-        return [StepTimes({"get_batch": 1.0, "other": 2.00004}, 3.00004, 1.0)] * ended
+        self.num_ended -= num_steps
+        assert self.num_ended >= 0
+        return [StepTimes({"get_batch": 1.0, "other": 2.00004}, 3.00004, 1.0)] * num_steps
+
+
+class Later(Figures):
+    """Figures that arrive later, as those of a GPU; counts and lengthens the waits for them."""
+
+    num_waits = 0
+    wait_s = 0.0
+    is_on_host = False
+
+    def wait(self) -> None:
+        Later.num_waits += 1
+        time.sleep(self.wait_s)
+
+    def read(self) -> list[list[float]]:
+        assert Later.num_waits, "read before they have arrived"
+        return super().read()
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "Figures", Later)
+    monkeypatch.setattr(Later, "num_waits", 0)
 
 
 @pytest.fixture
@@ -63,7 +90,14 @@ def make(
     )
 
 
-def step(recorder: Recorder, counted: Counted, number: int, loss: float = 0.25, grad_norm: float = 1.5) -> None:
+def step(
+    recorder: Recorder,
+    counted: Counted,
+    number: int,
+    loss: float = 0.25,
+    grad_norm: float = 1.5,
+    noise: NoiseSample | None = None,
+) -> None:
     counted.num_ended += 1
     recorder.step(
         step=number,
@@ -72,6 +106,7 @@ def step(recorder: Recorder, counted: Counted, number: int, loss: float = 0.25, 
         loss=torch.tensor(loss, dtype=torch.float64),
         grad_norm=torch.tensor(grad_norm),
         micro_batches=[row_batch(range(2), 4), row_batch(range(2, 4), 4)],
+        noise=noise,
     )
 
 
@@ -93,6 +128,56 @@ def test_ranks_reduce_once_for_many_steps(tmp_path: Path, events: EventLog):
     assert {event["memory_bytes"] for event in written} == {None}
     assert written[0]["phases_ms"] == {"get_batch": 1.0, "other": 2.0}
     assert (recorder.num_steps, recorder.cost_s > 0) == (7, True)
+
+
+@pytest.mark.usefixtures("later")
+def test_figures_of_a_gpu_are_written_one_interval_later(tmp_path: Path, events: EventLog):
+    counted, written = Scaled(), []
+    recorder = make(events, counted)
+    noise = NoiseSample(torch.tensor(3.0, dtype=torch.float64), 0.5, 4.0)
+    with watched_for_waits() as waits:
+        for number in range(1, 6):  # the third step copies
+            step(recorder, counted, number, loss=float(number), noise=noise)
+    assert waits.found == []
+    for number in range(6, 8):
+        written.append((Later.num_waits, counted.num_reductions, counted.num_takes, len(list(read_events(tmp_path)))))
+        step(recorder, counted, number, loss=float(number))
+    written.append((Later.num_waits, counted.num_reductions, counted.num_takes, len(list(read_events(tmp_path)))))
+    assert written == [(0, 0, 0, 0), (1, 1, 1, 3), (1, 1, 1, 3)]
+    recorder.flush()
+    assert (Later.num_waits, counted.num_takes) == (3, 3)
+    figures = [
+        (event["step"], event["loss"], event["grad_norm"], event["loss_scale"]) for event in read_events(tmp_path)
+    ]
+    assert figures == [(number, 2.0 * number, 1.5, 1024.0) for number in range(1, 8)]
+    assert ["noise_scale" in event for event in read_events(tmp_path)] == [True] * 5 + [False] * 2
+
+
+@pytest.mark.usefixtures("later")
+def test_waiting_for_a_gpu_is_no_cost(monkeypatch: pytest.MonkeyPatch, events: EventLog):
+    monkeypatch.setattr(Later, "wait_s", 0.5)
+    counted = Counted()
+    recorder = make(events, counted, log_every=1)
+    for number in range(1, 4):
+        step(recorder, counted, number)
+    recorder.flush()
+    assert Later.num_waits == 3
+    assert 0 < recorder.cost_s < 0.5
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_gpu_ends_the_run_one_interval_later_and_writes_nothing_after_it(
+    tmp_path: Path, events: EventLog, is_flushed: bool
+):
+    counted = Counted()
+    recorder = make(events, counted)
+    for number in range(1, 6):
+        step(recorder, counted, number, math.nan if number in (2, 4) else 0.25)
+    with raises_code("train.not_finite", step=2):
+        recorder.flush() if is_flushed else step(recorder, counted, 6)
+    recorder.flush()  # as the loop does before it ends
+    assert [event["step"] for event in read_events(tmp_path)] == [1, 2, 3]
 
 
 def test_other_events_are_written_at_once(tmp_path: Path, events: EventLog):
