@@ -71,6 +71,18 @@ def test_nothing_in_a_packed_step_waits(tmp_path: Path, monkeypatch: pytest.Monk
     assert {(dropout, longest) for _, longest, dropout, _ in calls} == {(p, 40)}
 
 
+def test_nothing_in_a_packed_step_with_windows_waits_on_a_card_before_ampere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model, batches = steps("modernbert", "classification", "packed")
+    calls = attend_as_on_a_gpu(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    assert waits_of(tmp_path, model, batches, strategy=single("fp16")) == []
+    # Only layers without a window have a kernel.
+    assert 0 < len(calls) < 8
+    assert {window for *_, window in calls} == {None}
+
+
 @pytest.mark.parametrize(("name", "kind"), [("bert", "classification"), ("deberta-v3", "qa"), ("modernbert", "mlm")])
 def test_nothing_in_a_padded_step_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str):
     model, batches = steps(name, kind, "padded")

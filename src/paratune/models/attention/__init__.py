@@ -5,6 +5,7 @@
 - `cpu`: one autograd function that works in tiles, with cheap dropout masks
 - `cuda`: chooses the flash or the memory-efficient kernel for rows of unequal length
 - `kernels`: the private operators of PyTorch for these kernels
+- `windows`: PyTorch's public function, in one call for all rows, with a window
 - `rows`: PyTorch's public function, row by row, for all other cases
 - `operator`: all of these as one operator, for torch.compile
 - `disentangled`: the attention of DeBERTa-v2 and -v3

@@ -1,13 +1,13 @@
 """Attention of packed rows on CUDA: chooses among PyTorch's kernels for rows of unequal length, with dropout.
 
 The kernels are private operators (`kernels`). Where a kernel is missing, or its first call fails, attention is computed
-row by row, which is correct everywhere, but slow. After a kernel has worked once, its errors are raised: if ranks
-changed kernels one by one, they would compute different results.
+by PyTorch's public function: in one call with a window, and otherwise row by row, which is slow. After a kernel has
+worked once, its errors are raised: if ranks changed kernels one by one, they would compute different results.
 
     kernel       dtypes                window   head width
     flash        float16, bfloat16     yes      up to 256, a multiple of 8; compute capability 8.0 or newer
     efficient    float32 too           no       a multiple of 4 (float32) or 8
-    rows         all                   yes      all; reads the lengths on the host, which waits for the device
+    rows         all                   yes      all; without a window it reads the lengths on the host, which waits
 
 Gradients of the first two kernels are deterministic, unless `attention_settings` allows otherwise. Those of `rows` are
 not: PyTorch's functions add by atomics in float32 and half precision.
@@ -27,6 +27,7 @@ from paratune.errors import coded
 from paratune.models.attention import kernels
 from paratune.models.attention.kernels import PackedRowEnds, has_signature, self_attention_rows
 from paratune.models.attention.rows import attend_rows
+from paratune.models.attention.windows import attend_windows
 
 Kernel = Literal["flash", "efficient", "rows"]
 HALF = (torch.float16, torch.bfloat16)
@@ -93,11 +94,19 @@ def attend(
             check that, and would misread the memory.
         RuntimeError: A kernel that has worked before failed, or the device or its memory failed.
     """
-    out = _by_fastest(query, key, value, self_attention_rows(cu_seqlens, max_seqlen, scale, dropout, window))
-    if out is not None:
-        return out
-    lengths = cu_seqlens.diff().tolist()
-    return attend_rows(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+    if window is not None and window >= max_seqlen:
+        window = None  # it hides nothing, and more kernels have none
+    rows = self_attention_rows(cu_seqlens, max_seqlen, scale, dropout, window)
+    out = _by_fastest(query, key, value, rows)
+    return without_kernel(query, key, value, rows) if out is None else out
+
+
+def without_kernel(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
+    """Return the result of `attend` with PyTorch's public function; waits for the device unless there is a window."""
+    options: dict[str, Any] = {"scale": rows.scale, "dropout": rows.dropout, "window": rows.window}
+    if rows.window is not None:
+        return attend_windows(query, key, value, rows.cu_seqlens_k, **options)
+    return attend_rows(query, key, value, rows.cu_seqlens_k.diff().tolist(), **options)
 
 
 def attend_first(

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from paratune.models.attention import cpu, cuda, kernels
 from paratune.models.attention.kernels import PackedRowEnds, self_attention_rows
-from paratune.models.attention.rows import attend_rows
 
 NAMESPACE: Final = "paratune"
 Saved = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -93,9 +92,10 @@ def backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: A
 
 
 def _attend_rows(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
-    attend = cpu.attend if query.device.type == "cpu" else attend_rows
+    if query.device.type != "cpu":
+        return cuda.without_kernel(query, key, value, rows)
     lengths = rows.cu_seqlens_q.diff().tolist()
-    return attend(query, key, value, lengths, scale=rows.scale, dropout=rows.dropout, window=rows.window)
+    return cpu.attend(query, key, value, lengths, scale=rows.scale, dropout=rows.dropout, window=rows.window)
 
 
 def _random_state(device: torch.device) -> Tensor:
