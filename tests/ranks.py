@@ -4,9 +4,11 @@ A job is plain data. All ranks, and the single process with which they are compa
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -92,6 +94,8 @@ class Job:
     """Whether the loss is scaled as for fp16; the arithmetic is float64 in any case."""
     overflow_at: int | None = None
     """The step in which the gradients of only the last rank overflow."""
+    infinite_at: int | None = None
+    """The step in which the loss of only the last rank is infinite, and its gradients are finite."""
     packed: bool = False
     """Whether rows are packed if the strategy supports it; a single process always pads them."""
     compiles: bool = False
@@ -148,7 +152,8 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         if step == job.overflow_at and rank == world_size - 1:
             # The loss and the scaled loss fit in float64, the square of the scaled loss does not.
             micro_batches = [replace(batch, row_weight=batch.row_weight.double() * 1e300) for batch in micro_batches]
-        loss = strategy.forward_backward(micro_batches, _no_clock)
+        with _infinite_loss(model) if step == job.infinite_at and rank == world_size - 1 else nullcontext():
+            loss = strategy.forward_backward(micro_batches, _no_clock)
         factory.set_learning_rate(step)
         # The gradients of the first step are not clipped, so that they can be compared.
         norm = strategy.optimizer_step(None if step == 0 else job.max_grad_norm)
@@ -166,6 +171,16 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     _write_tensors(folder / "last.safetensors", strategy.state().tensors())
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
     strategy.close()
+
+
+@contextmanager
+def _infinite_loss(model: TaskModel) -> Iterator[None]:
+    """Add infinity, a constant, to the loss of a model."""
+    model.loss_sum = lambda *given: type(model).loss_sum(model, *given) + math.inf  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del model.loss_sum
 
 
 def _model(job: Job) -> Any:

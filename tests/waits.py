@@ -7,6 +7,7 @@ number to the host, or has an output whose size is a number on the device.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paratune.models.attention import cuda, register
 from paratune.models.attention.kernels import PackedRowEnds
+from paratune.strategies import whole
 
 aten = torch.ops.aten
 WAITS: dict[Any, str] = {
@@ -72,8 +74,9 @@ class _Methods(TorchFunctionMode):
 
 @contextmanager
 def watched_for_waits() -> Iterator[Waits]:
-    """Record the waits in the block, including its backward passes."""
-    with torch.autograd.set_multithreading_enabled(False), Waits() as waits, _Methods(waits):
+    """Record the waits in the block, including its backward passes; a CPU decides about updates as a GPU does."""
+    on_device = mock.patch.object(whole, "READ_ON_HOST", ())
+    with on_device, torch.autograd.set_multithreading_enabled(False), Waits() as waits, _Methods(waits):
         yield waits
 
 

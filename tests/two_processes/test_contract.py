@@ -74,6 +74,7 @@ SAVERS = {
     # The second of four steps; the fourth has too few samples.
     "an overflow": _OVERFLOW,
     "after an overflow": replace(_OVERFLOW, overflow_at=None, until=5, load_from="an overflow"),
+    "an infinite loss": Job("an infinite loss", infinite_at=2, accumulation=4, until=4),
     "head alone": Job("head alone", scales_loss=True, freeze=True, until=2),
     **({"adapter": Job("adapter", lora=True, accumulation=2, until=4)} if importlib.util.find_spec("peft") else {}),
 }
@@ -199,6 +200,7 @@ def _run_all(unfinished: Path, *, is_slow: bool) -> None:
     alone = {
         "alone": replace(CASES["classification"], save_at=5),
         "without the step": replace(SAVERS["an overflow"], scales_loss=False, overflow_at=None, leave_out=1),
+        "two steps": replace(SAVERS["an infinite loss"], infinite_at=None, until=2),
         "head alone": replace(SAVERS["head alone"], scales_loss=False),
         **{name: SAVERS[name] for name in ("adapter",) if name in SAVERS},
     }
@@ -303,6 +305,17 @@ def test_all_ranks_skip_a_step_when_one_overflows_and_the_scale_changes_nothing_
     after = Outcome(folder / f"{row.name}, after an overflow").tensors("last")
     assert after["strategy/loss_scale"] == 32768
     assert after["strategy/loss_scale_good_steps"] == 3
+
+
+@_rows_with("an infinite loss")
+def test_no_rank_updates_after_a_loss_that_is_infinite_on_one(folder: Path, row: Row):
+    together = Outcome(folder / f"{row.name}, an infinite loss")
+    for rank in range(row.world_size):
+        outcome = together.rank(rank)
+        assert np.isfinite([*outcome["losses"], *outcome["norms"]]).reshape(2, 4)[:, :2].all()
+        assert not np.isfinite([outcome["losses"][2], outcome["norms"][2]]).any()
+        assert np.isfinite(outcome["losses"][3]), "the next step, with weights that have not changed"
+    _assert_same_weights(together.tensors("last"), Outcome(folder / "two steps").tensors("last"))
 
 
 @_rows_with("head alone")

@@ -29,6 +29,9 @@ class AdamW8bit(Optimizer):
     the sizes are those of bitsandbytes and of `torchao.optim.AdamW8bit`, whose results it has.
     """
 
+    found_inf: Tensor | None = None
+    """A scalar on the device: if it is 1, a step changes neither weights nor moments. None means 0."""
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -59,17 +62,21 @@ class AdamW8bit(Optimizer):
         state["step"] += 1
         step = float(state["step"])
         weights, gradients = parameter.view(-1), parameter.grad.reshape(-1)
+        skips, decay = self.found_inf, 1 - group["lr"] * group["weight_decay"]
+        if skips is not None:
+            skips, decay = skips.bool(), torch.where(skips.bool(), 1.0, decay)
         for start in range(0, len(weights), PART_NUMBERS_8_BITS):
             part = slice(start, start + PART_NUMBERS_8_BITS)
             wide = torch.promote_types(gradients.dtype, torch.float32)
             gradient, (beta1, beta2) = gradients[part].to(wide), group["betas"]
             first = _read(state, "exp_avg", part, signed=True).to(wide).lerp_(gradient, 1 - beta1)
             second = _read(state, "exp_avg_sq", part, signed=False).to(wide).lerp_(gradient.square(), 1 - beta2)
-            _write(state, "exp_avg", part, first, signed=True)
-            _write(state, "exp_avg_sq", part, second, signed=False)
+            _write(state, "exp_avg", part, first, signed=True, skips=skips)
+            _write(state, "exp_avg_sq", part, second, signed=False, skips=skips)
             denominator = second.sqrt_().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
-            weights[part].mul_(1 - group["lr"] * group["weight_decay"])
-            weights[part].sub_(first.div_(denominator).mul_(group["lr"] / (1 - beta1**step)))
+            update = first.div_(denominator).mul_(group["lr"] / (1 - beta1**step))
+            weights[part].mul_(decay)
+            weights[part].sub_(update if skips is None else update.masked_fill_(skips, 0.0))
 
     def _state_of(self, parameter: nn.Parameter) -> dict[str, Any]:
         """Return the states; the step count is on the host, which reads it in each step."""
@@ -97,15 +104,22 @@ def _read(state: dict[str, Any], name: str, part: slice, *, signed: bool) -> Ten
     return values.mul_(scales.unsqueeze(1)).view(-1)
 
 
-def _write(state: dict[str, Any], name: str, part: slice, values: Tensor, *, signed: bool) -> None:
+def _write(
+    state: dict[str, Any], name: str, part: slice, values: Tensor, *, signed: bool, skips: Tensor | None
+) -> None:
+    """Store the numbers of a part of a moment, unless `skips` is true."""
     if name in state:
-        state[name].view(-1)[part] = values
+        _store(state[name].view(-1)[part], values, skips)
         return
     blocks = values.float().view(-1, BLOCK_SIZE)
     scales = blocks.abs().amax(dim=1).clamp_min_(1e-12)
     places = torch.bucketize(blocks / scales.unsqueeze(1), _middles(signed, values.device), out_int32=True, right=True)
-    state[f"{name}_codes"].view(-1)[part] = places.view(-1).to(torch.uint8)
-    state[f"{name}_scale"][_blocks(part)] = scales
+    _store(state[f"{name}_codes"].view(-1)[part], places.view(-1).to(torch.uint8), skips)
+    _store(state[f"{name}_scale"][_blocks(part)], scales, skips)
+
+
+def _store(target: Tensor, values: Tensor, skips: Tensor | None) -> None:
+    target.copy_(values if skips is None else torch.where(skips, target, values))
 
 
 def _blocks(part: slice) -> slice:

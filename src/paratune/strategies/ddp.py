@@ -21,7 +21,7 @@ from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import make_scaler, scale_of
+from paratune.strategies.loss_scale import UpdateStop, make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
 from paratune.strategies.zero1 import Zero1State, shard_optimizer
@@ -47,6 +47,7 @@ class DDPStrategy:
         self._device = device
         self._precision = precision
         self._scaler = make_scaler(precision)
+        self._stop = UpdateStop()
         self._bucket_cap_mb = bucket_cap_mb
         self._find_unused_parameters = find_unused_parameters
         self._shards_states = shards_states
@@ -100,7 +101,7 @@ class DDPStrategy:
         return GradientWatch(self._parameters, scale=size * scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self._scaler)
+        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self._scaler or self._stop)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:

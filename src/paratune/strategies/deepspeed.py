@@ -23,7 +23,7 @@ from paratune.strategies.deepspeed_build import make_cpu_adam
 from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.deepspeed_state import ShardedState
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import INITIAL_SCALE, make_scaler, overflow_of, scale_of
+from paratune.strategies.loss_scale import INITIAL_SCALE, UpdateStop, make_scaler, overflow_of, scale_of, spoil_gradient
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
 
@@ -51,6 +51,7 @@ class DeepSpeedStrategy:
         self._precision = precision.with_weights(param_dtype)
         self._scaler = None if self._options.keeps_16_bits else make_scaler(precision)
         self._engine_scale: EngineScale | None = None
+        self._stop = UpdateStop()
         index = device.index if device.index is not None else rank
         self._local_rank = int(os.environ.get("LOCAL_RANK", index))
         self._until_close = ExitStack()
@@ -107,6 +108,8 @@ class DeepSpeedStrategy:
             self._engine.set_gradient_accumulation_boundary(number == len(micro_batches))
             with phases("forward"):
                 loss = self._model.loss_sum(self._engine(batch), batch) / batch.loss_denominator
+            if self.loss_scale is None:  # stages 1 to 3 skip a step only if its own gradients are not finite
+                spoil_gradient(loss, self._stop)
             with phases("backward"):
                 self._engine.backward(loss * gradient_scale, scale_wrt_gas=False)
             parts.append(loss.detach())
@@ -122,7 +125,7 @@ class DeepSpeedStrategy:
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         if self._options.stage == 0:  # here the engine's optimizer is the plain torch one
             parameters = self._model.parameters()
-            return whole.clip_and_step(self._engine.optimizer, parameters, max_grad_norm, self._scaler)
+            return whole.clip_and_step(self._engine.optimizer, parameters, max_grad_norm, self._scaler or self._stop)
         # DeepSpeed reads its configuration only when the engine starts. 0.0 means no clipping.
         self._engine.optimizer.clip_grad = max_grad_norm or 0.0
         if self._engine_scale is not None:
@@ -133,6 +136,8 @@ class DeepSpeedStrategy:
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), device=self._device)
         if self._scaler is not None:
             self._scaler.update(overflow_of(norm))
+        elif self._engine_scale is None:
+            self._stop.add(norm)
         return norm
 
     @torch.no_grad()

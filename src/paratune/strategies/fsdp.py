@@ -23,7 +23,7 @@ from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import make_scaler, scale_of
+from paratune.strategies.loss_scale import UpdateStop, make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
@@ -77,6 +77,7 @@ class FSDPStrategy:
         self._precision = precision.with_weights(param_dtype)
         self._cpu_offload = cpu_offload
         self._scaler = make_scaler(precision)
+        self._stop = UpdateStop()
         self._model: Any
         self._optimizer: Optimizer
 
@@ -125,7 +126,7 @@ class FSDPStrategy:
         return GradientWatch((), scale=self.layout.world_size * scale_of(self._scaler), gathering=units)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        norm = whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)
+        norm = whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler or self._stop)
         return norm.to(self._device)  # with offload it is on the host
 
     @torch.no_grad()

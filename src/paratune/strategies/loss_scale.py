@@ -1,4 +1,6 @@
-"""Dynamic loss scaling: fp16 gradients are multiplied by a scale, so that small ones do not become 0.
+"""Dynamic loss scaling, and what happens without it to gradients that are not finite.
+
+fp16 gradients are multiplied by a scale, so that small ones do not become 0.
 
 PyTorch's GradScaler searches all gradients for infinities. Here the norm of the whole model's gradient, which every
 strategy computes for clipping, is enough: it is not finite if any gradient is not finite, and it is the same number on
@@ -68,6 +70,34 @@ class LossScaler:
     def _move_to(self, device: torch.device) -> None:
         if self.scale.device != device:
             self.scale, self._num_good_steps = self.scale.to(device), self._num_good_steps.to(device)
+
+
+class UpdateStop:
+    """Stops the updates of a run without a loss scale from the first norm on that is not finite.
+
+    The host reads losses and norms steps later, and ends the run: until then weights and states must not change. The
+    decision is the same on every rank, as the norm is, and stays on the device.
+    """
+
+    def __init__(self) -> None:
+        self.spoiled = torch.zeros(())
+        """0, or NaN once a norm was not finite: a scalar, after the first norm on its device."""
+
+    @torch.no_grad()
+    def add(self, norm: Tensor) -> Tensor:
+        """Add the norm of a step, and return 1 if the updates have stopped, otherwise 0: a float32 scalar."""
+        # Zero times a number that is not finite is NaN, and NaN stays NaN.
+        self.spoiled = torch.add(self.spoiled.to(norm.device), norm, alpha=0)
+        return self.spoiled.isnan().float()
+
+
+def spoil_gradient(loss: Tensor, stop: UpdateStop | None = None) -> None:
+    """Let the gradients of a loss be NaN if it is not finite, or if `stop` has stopped the updates.
+
+    A loss can be infinite with finite gradients. The sum over ranks makes the norm NaN on every rank.
+    """
+    value = loss.detach() if stop is None else loss.detach() + stop.spoiled.to(loss.dtype)
+    loss.register_hook(lambda gradient: torch.add(gradient, value, alpha=0))  # type: ignore[no-untyped-call]
 
 
 def overflow_of(norm: Tensor) -> Tensor:

@@ -98,8 +98,9 @@ class Strategy(Protocol):
         """Clip, update the weights and clear the gradients.
 
         Returns:
-            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device. If the
-            strategy scales the loss and the norm is not finite, the weights have not changed.
+            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device. If it
+            is not finite, nothing has changed and, unless the strategy scales the loss, no later call changes anything:
+            the engine reads the norm some steps later, and ends the run.
         """
         ...
 

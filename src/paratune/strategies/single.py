@@ -13,7 +13,7 @@ from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import make_scaler, scale_of
+from paratune.strategies.loss_scale import UpdateStop, make_scaler, scale_of
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
 
@@ -27,6 +27,7 @@ class SingleStrategy:
         self._device = device
         self._precision = precision
         self._scaler = make_scaler(precision)
+        self._stop = UpdateStop()
         self._model: Any
         self._optimizer: Optimizer
 
@@ -61,7 +62,7 @@ class SingleStrategy:
         return GradientWatch(self._parameters, scale=scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self._scaler)
+        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self._scaler or self._stop)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:

@@ -15,11 +15,13 @@ from torch.optim import AdamW, Optimizer
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
 from paratune.precision import Precision, frozen_linear_weights
-from paratune.strategies.loss_scale import LossScaler
+from paratune.strategies.loss_scale import LossScaler, UpdateStop, spoil_gradient
 from paratune.strategies.protocol import Phases
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """The states of AdamW for each parameter; ranks without these states need their names too."""
+READ_ON_HOST = ("cpu",)
+"""Types of devices on which the host reads whether to update: there it never waits, and that is the fastest."""
 
 
 def place(
@@ -94,6 +96,8 @@ def forward_backward_one(
     scale = gradient_scale if scaler is None else gradient_scale * scaler.scale
     with phases("forward"):
         loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
+    if scaler is None:
+        spoil_gradient(loss)
     with phases("backward"):
         scaled = loss if scaler is None and gradient_scale == 1.0 else loss * scale
         scaled.backward()  # type: ignore[no-untyped-call]
@@ -109,7 +113,7 @@ def clip_and_step(
     optimizer: Optimizer,
     parameters: Iterable[nn.Parameter],
     max_grad_norm: float | None,
-    scaler: LossScaler | None = None,
+    guard: LossScaler | UpdateStop,
     *,
     norm: Tensor | None = None,
 ) -> Tensor:
@@ -117,27 +121,30 @@ def clip_and_step(
 
     Args:
         max_grad_norm: None leaves gradients as they are.
-        scaler: The gradients are multiplied by its scale; the returned norm is not. If the norm is not finite, no rank
-            changes its weights, as the norm is the same on every rank. A fused optimizer decides this on the device;
-            for others the host waits for the device.
+        guard: If the norm is not finite, no rank changes its weights, as the norm is the same on every rank: in this
+            step or, after a norm in an `UpdateStop`, in all later ones. Gradients are multiplied by the scale of a
+            `LossScaler`; the returned norm is not. Fused AdamW decides on the device, as does `AdamW8bit` without a
+            scale; for other optimizers the host waits for a GPU.
         norm: The norm of the whole model's gradient, still scaled, if `parameters` are only a part of the model's.
     """
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     # With FSDP2 the norm of sharded gradients is itself a DTensor, which `_gather` reduces over ranks: every rank must
     # run this line.
     if norm is None:
-        norm = _total_norm([p.grad for p in with_gradient if p.grad is not None])
-    overflow, divisor = None, None
-    if scaler is not None:
-        norm, overflow = scaler.unscale(_gather(norm))
+        norm = _gather(_total_norm([p.grad for p in with_gradient if p.grad is not None]))
+    divisor = None
+    if isinstance(guard, LossScaler):
+        norm, overflow = guard.unscale(norm)
         # Before `update`, which changes the scale in place: these gradients were multiplied by the old scale.
-        divisor = scaler.scale * _clip_divisor(norm, max_grad_norm)
-        scaler.update(overflow)
-    elif max_grad_norm is not None:
-        divisor = _clip_divisor(norm, max_grad_norm)
-    _step(optimizer, with_gradient, divisor, overflow)
+        divisor = guard.scale * _clip_divisor(norm, max_grad_norm)
+        guard.update(overflow)
+    else:
+        overflow = guard.add(norm)
+        if max_grad_norm is not None:
+            divisor = _clip_divisor(norm, max_grad_norm)
+    _step(optimizer, with_gradient, divisor, overflow, is_last=isinstance(guard, UpdateStop))
     optimizer.zero_grad(set_to_none=True)
-    return _gather(norm)
+    return norm
 
 
 def _total_norm(gradients: list[Tensor]) -> Tensor:
@@ -150,11 +157,22 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
 
 
 def _step(
-    optimizer: Optimizer, parameters: Sequence[nn.Parameter], divisor: Tensor | None, overflow: Tensor | None
+    optimizer: Optimizer,
+    parameters: Sequence[nn.Parameter],
+    divisor: Tensor | None,
+    overflow: Tensor,
+    *,
+    is_last: bool,
 ) -> None:
-    """Update with gradients divided by `divisor`, a scalar; do not change the weights if `overflow` is 1."""
+    """Update with gradients divided by `divisor`, a scalar; do not change the weights if `overflow` is 1.
+
+    `is_last`: no update follows one that changes nothing.
+    """
     fused = _fused_adamw(optimizer)
-    if fused is None and overflow is not None and bool(overflow):
+    # `AdamW8bit` counts its steps on the host, also those that change nothing.
+    deciding = optimizer if fused is None and is_last and hasattr(type(optimizer), "found_inf") else fused
+    is_read = deciding is None or overflow.device.type in READ_ON_HOST
+    if is_read and bool(overflow):
         return
     # Fused AdamW divides in its kernel, but by a float32, which is not exact enough for float64, and not for shards.
     if divisor is not None and (
@@ -163,10 +181,10 @@ def _step(
         with torch.no_grad():
             torch._foreach_div_([parameter.grad for parameter in parameters if parameter.grad is not None], divisor)
         divisor = None
-    if fused is None:
+    if deciding is None:
         optimizer.step()
     else:
-        _step_fused(optimizer, fused, divisor, overflow)
+        _step_deciding(optimizer, deciding, divisor, None if is_read else overflow)
 
 
 def _fused_adamw(optimizer: Optimizer) -> AdamW | None:
@@ -176,12 +194,12 @@ def _fused_adamw(optimizer: Optimizer) -> AdamW | None:
     return inner if type(inner) is AdamW and inner.defaults.get("fused") else None
 
 
-def _step_fused(optimizer: Optimizer, fused: AdamW, divisor: Tensor | None, overflow: Tensor | None) -> None:
-    """Update; the kernel divides the gradients in the same pass, and changes nothing after an overflow.
+def _step_deciding(optimizer: Optimizer, deciding: Optimizer, divisor: Tensor | None, overflow: Tensor | None) -> None:
+    """Update; a fused kernel divides the gradients in the same pass, and nothing changes after an overflow.
 
     Source: `torch.amp.GradScaler` sets the same attributes on fused optimizers.
     """
-    with_scale: Any = fused
+    with_scale: Any = deciding
     with_scale.grad_scale, with_scale.found_inf = None if divisor is None else divisor.detach().float(), overflow
     try:
         optimizer.step()

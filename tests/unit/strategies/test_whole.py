@@ -12,6 +12,7 @@ from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 from paratune.strategies import whole
+from paratune.strategies.loss_scale import UpdateStop
 
 CPU = torch.device("cpu")
 
@@ -83,7 +84,7 @@ def test_clipping_equals_torchs(max_grad_norm: float | None):
     for parameter, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
         expected.grad = None if parameter.grad is None else parameter.grad.clone()
     sgd = torch.optim.SGD(ours.parameters(), lr=0.5)
-    norm = whole.clip_and_step(sgd, ours.parameters(), max_grad_norm)
+    norm = whole.clip_and_step(sgd, ours.parameters(), max_grad_norm, UpdateStop())
     infinite = float("inf") if max_grad_norm is None else max_grad_norm
     expected = nn.utils.clip_grad_norm_(theirs.parameters(), infinite)
     torch.optim.SGD(theirs.parameters(), lr=0.5).step()
@@ -113,7 +114,7 @@ def test_a_fused_optimizer_clips_while_it_updates(max_grad_norm: float, dtype: t
         batch = row_batch(range(8 * step, 8 * step + 8), 8)
         for model in (ours, theirs):
             model.loss_sum(model(batch), batch).backward()
-        norm = whole.clip_and_step(fused, ours.parameters(), max_grad_norm)
+        norm = whole.clip_and_step(fused, ours.parameters(), max_grad_norm, UpdateStop())
         expected = nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm)
         plain.step()
         plain.zero_grad()

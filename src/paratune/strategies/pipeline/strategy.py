@@ -29,7 +29,7 @@ from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import make_scaler, scale_of
+from paratune.strategies.loss_scale import UpdateStop, make_scaler, scale_of, spoil_gradient
 from paratune.strategies.pipeline.parts import parts_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
@@ -66,6 +66,7 @@ class PipelineStrategy:
         self._device = device
         self._precision = precision
         self._scaler = make_scaler(precision)
+        self._stop = UpdateStop()
         self._width = stages
         """Ranks of a pipeline; the interleaved schedule has several stages on each."""
         options = {"stages": stages, "schedule": schedule, "chunks": chunks}
@@ -167,7 +168,8 @@ class PipelineStrategy:
         square = norm.double().square()  # with a loss scale the square may overflow float32
         dist.all_reduce(square, group=self._group)
         norm = square.sqrt()
-        return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, self._scaler, norm=norm)
+        guard = self._scaler or self._stop
+        return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, guard, norm=norm)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -305,6 +307,8 @@ class PipelineStrategy:
             if stage < self._num_stages - 1:
                 return result.contiguous()
             loss: Tensor = self._model.loss_sum(result, batch) / batch.loss_denominator * scale_of(self._scaler)
+            if self._scaler is None and loss.requires_grad:
+                spoil_gradient(loss)
             return loss.reshape(1)
 
     def _schedule_for(self, micro_batches: Sequence[Batch]) -> Any:
