@@ -5,16 +5,21 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from exact import RowModel, row_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from looping import CPU, single
+from tiny import tiny_model
+from tiny_data import tiny_collator
 
 from paratune import hardware
 from paratune.config.batch_size import divisors
@@ -30,6 +35,7 @@ from paratune.engine.fitting import (
     search,
 )
 from paratune.engine.optim import OptimizerFactory
+from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.strategies.protocol import Layout
 from paratune.strategies.single import SingleStrategy
@@ -132,6 +138,34 @@ def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> 
         meter=meter,
     )
     return find_micro_batch_size(prober, divisors(share)), model
+
+
+def saved_bytes(act: Callable[[], Any], weights: Collection[torch.Size]) -> tuple[int, int]:
+    """Return the bytes that autograd saves in a call, and those of bf16 tensors with the shape of a weight."""
+    held: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        act()
+    copies = [x for x in held.values() if x.dtype == torch.bfloat16 and (x.shape in weights or x.mT.shape in weights)]
+    return sum(x.untyped_storage().nbytes() for x in held.values()), sum(x.nbytes for x in copies)
+
+
+def test_a_trial_holds_the_16_bit_copies_of_the_weights_that_a_step_holds():
+    strategy, model = single("bf16"), TaskModel(tiny_model(num_labels=3, dropout=0.0), "classification")
+    strategy.prepare(model, [], OptimizerFactory(Train(learning_rate=0.1), 4))
+    batch = tiny_collator(5, num_classes=3)(np.arange(5), 5.0)
+    prober = Prober(strategy, strategy.traits, model, POLICIES["bf16"], CPU, lambda size: batch, 5, Meter(10**9))
+    prober.begin(most_micro_batches=1)
+    linear = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    shapes = {weight.shape for weight in linear}
+    in_trial = saved_bytes(lambda: prober._run_alone(5), shapes)
+    in_step = saved_bytes(lambda: strategy.forward_backward([batch], lambda phase: nullcontext()), shapes)
+    assert in_trial == in_step
+    assert in_step[1] == 2 * sum(weight.numel() for weight in linear)
 
 
 def test_an_out_of_memory_error_is_caught_and_given_as_reason():
