@@ -56,8 +56,9 @@ def _train(name: str, prepare: Callable[[Path], None], *more: str, **options: An
     return replace(kind, **options)
 
 
-def _strategy(name: str, value: str, **options: Any) -> Kind:
-    return _train(name, worlds.sentences, "--nproc", "2", "--set", f"strategy={value}", **{"share": 2.0, **options})
+def _strategy(name: str, value: str, *more: str, **options: Any) -> Kind:
+    two = ("--nproc", "2", "--set", f"strategy={value}", *more)
+    return _train(name, worlds.sentences, *two, **{"share": 2.0, **options})
 
 
 def _matrix_result(folder: Path) -> Result:
@@ -108,6 +109,7 @@ def _use(name: str, words: tuple[str, ...], result: Callable[[Path], Result], **
 
 _TRAIN = ("train", "c.yaml")
 _LORA = "model.adapter={kind: lora, rank: 4, dropout: 0.1}"
+_SHARDED = ("--set", "checkpoint.sharded=true")
 _NO_PEFT = None if find_spec("peft") else "the extra hub is not installed"
 _BUNDLE = ("bundle", "c.yaml", "-o", "b.tar")
 _OUTPUT = ("--input", "new.csv", "--out", "out.parquet", "--overwrite")
@@ -140,6 +142,9 @@ KINDS: tuple[Kind, ...] = (
     _strategy("zero2", "zero2"),
     _strategy("zero3", "zero3"),
     _strategy("pipeline", "{kind: pipeline, stages: 2}"),
+    _strategy("zero2-shards", "zero2", *_SHARDED),
+    _strategy("zero3-shards", "zero3", *_SHARDED),
+    _strategy("pipeline-shards", "{kind: pipeline, stages: 2}", *_SHARDED),
     _strategy(
         "deepspeed",
         "{kind: deepspeed, stage: 2}",

@@ -12,6 +12,7 @@ import torch
 from hypothesis import strategies as st
 
 from paratune import checkpoint, records
+from paratune.base.piece import Piece
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.errors import CheckpointError, DataError, ParatuneError
 from paratune.hub.bundle import Manifest, hash_file, unpack, write_bundle
@@ -67,7 +68,12 @@ def _checkpoints(folder: Path, draw: random.Random) -> None:
         generator = torch.Generator().manual_seed(draw.randrange(1000))
         tensors = [(f"w{i}", torch.randn(draw.randint(1, 4), 3, generator=generator)) for i in range(3)]
         progress = {"step": step, "epoch": 0.5, "best": None, "scores": [1.5, "é"]}
-        checkpoint.save(folder / f"step_{step:06d}", tensors, progress, step=step, is_writer=True)
+        target = folder / f"step_{step:06d}"
+        if draw.random() < 0.5:
+            checkpoint.save(target, tensors, progress, step=step, is_writer=True)
+            continue
+        pieces = [(key, Piece.whole(tensor.shape), tensor.flatten()) for key, tensor in tensors]
+        checkpoint.save_sharded(target, pieces, progress, step=step, rank=0, gather=lambda value: [value])
 
 
 def checkpoint_files(seed: int) -> Files:

@@ -23,6 +23,7 @@ from filelock import FileLock
 from own_strategy import KIND, code, write_module
 from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, run_meetings, train
 
+from paratune.checkpoint import CheckpointReader
 from paratune.strategies import strategy_class
 
 """The first test waits for all jobs of its part: about a minute on two idle cores, several on busy ones."""
@@ -136,9 +137,18 @@ def _all_jobs(world_size: int, *, is_slow: bool) -> list[Job]:
     movers = [row for row in rows if row in WHOLE]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", until=5) for row in movers]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, continues", load_from="alone") for row in movers]
+    source = f"{_source(is_slow)}, saves"
+    jobs += [
+        replace(_job(row, "classification"), name=f"{row.name}, moved", load_from=source, until=5) for row in movers
+    ]
     if world_size == WORLD_SIZE and not is_slow:
         jobs += [replace(_job(rows[0], "masked LM"), name=violation, violation=violation) for violation in VIOLATIONS]
     return jobs
+
+
+def _source(is_slow: bool) -> str:
+    """Return the row of a part whose shards, of two ranks, all its rows load."""
+    return next(row.name for row in WHOLE if row.kind == ("zero2" if is_slow else "zero3"))
 
 
 def _can(row: Row, saver: str) -> bool:
@@ -372,6 +382,29 @@ def test_checkpoints_load_from_one_process_into_several_and_back(folder: Path, r
     back.mkdir()
     train(replace(CASES["classification"], load_from="saved"), 0, 1, back)
     np.testing.assert_allclose(losses(tmp_path, "back"), whole[5:], rtol=RTOL)
+
+
+@pytest.mark.parametrize("row", [_param(row) for row in WHOLE if strategy_class(row.kind).traits.writes_shards])
+def test_shards_have_the_bits_of_a_checkpoint_of_one_writer(folder: Path, row: Row):
+    whole, sharded = (CheckpointReader(folder / f"{row.name}, saves" / name) for name in ("checkpoint", "sharded"))
+    names = whole.keys()
+    assert sorted(sharded.keys()) == sorted(names)
+    assert sum(key.startswith("optimizer/") for key in names) > 60
+    for key in names:
+        value, joined = whole.read(key), sharded.read(key)
+        assert joined.dtype == value.dtype
+        assert torch.equal(joined, value), key
+    ranks = {path.name.split(".")[1] for path in sharded.folder.glob("tensors.*")}
+    assert len(ranks) > 1, "several ranks have written"
+
+
+@pytest.mark.parametrize("row", [_param(row) for row in WHOLE])
+def test_shards_load_into_any_strategy_and_number_of_processes_bit_for_bit(folder: Path, row: Row):
+    whole = CheckpointReader(folder / f"{_source(row.is_slow)}, saves" / "checkpoint")
+    loaded = Outcome(folder / f"{row.name}, moved").tensors("last")
+    assert sorted(loaded) == sorted(whole.keys())
+    for key, value in loaded.items():
+        assert torch.equal(value, whole.read(key)), key
 
 
 @pytest.mark.slow

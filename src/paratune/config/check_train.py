@@ -152,7 +152,7 @@ def _strategy(found: Contradictions) -> None:
     """Check for settings that the strategy excludes; `feasibility` has the rules that need more than the file."""
     config, strategy, options = found.config, found.config.strategy, strategy_options(found.config.strategy)
     traits = strategy_traits(strategy.kind, options)
-    for reason in excluded_settings(config, traits.excludes) if traits else ():
+    for reason in excluded_settings(config, traits) if traits else ():
         found.add(reason.message, *reason.keys, code=reason.code, is_impossible=True)
     for key, value in options.items() if config.device == "cpu" else ():
         if "offload" in key and value is True:

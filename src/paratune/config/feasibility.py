@@ -73,7 +73,7 @@ def reasons_against(
     """
     reasons: list[Problem] = []
     if traits is not None:
-        reasons += excluded_settings(config, traits.excludes)
+        reasons += excluded_settings(config, traits)
         reasons += _processes(config, traits, ranks) if ranks is not None else ()
     reasons += _packages(config, traits, is_installed) if is_installed is not None else ()
     reasons += _device(config, traits, target, ranks) if target is not None else ()
@@ -83,12 +83,11 @@ def reasons_against(
     return tuple(reasons)
 
 
-def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the settings that a strategy excludes.
-
-    Args:
-        excludes: From the traits of the strategy: "key=value", or "key!=value" for all other values, with the reason.
-    """
+def excluded_settings(config: Config, traits: Traits) -> Iterator[Problem]:
+    """Yield the settings that a strategy excludes."""
+    excludes = dict(traits.excludes)
+    if not traits.writes_shards:
+        excludes["checkpoint.sharded=true"] = "only rank 0 can write its checkpoints; leave it out"
     values = flatten(config.model_dump(mode="json", by_alias=True)) if excludes else {}
     kind = config.strategy.kind
     for setting, why in excludes.items():

@@ -443,6 +443,10 @@ class Checkpoint(Section):
     """Steps between checkpoints, with `every: steps`."""
     keep: Positive = 2
     """Number of checkpoints to keep; older ones are deleted."""
+    sharded: Literal["auto"] | bool = "auto"
+    """true: each process writes and hashes its own shards; needs a strategy that shards weights. false: rank 0 gathers,
+    writes and hashes whole tensors. auto: true for checkpoints of 20 GB or more, if the strategy can. Any number of
+    processes, with any strategy, can resume from both."""
 
 
 class MeasureOptions(Section):

@@ -46,6 +46,8 @@ class Traits:
     """Whether ranks have unequal shards: whole parameters, or flat ranges of them."""
     reduces_in_fp32: bool = False
     """Whether 16-bit gradients are summed over ranks in fp32."""
+    writes_shards: bool = False
+    """Whether each rank can write its own part of a checkpoint; its state is a `ShardedState`."""
     offload_option: str | None = None
     """Option that moves more states to the host when it is true; None where there is none."""
     fully_sharded_by: str | None = "strategy.kind: zero3"
@@ -113,6 +115,7 @@ _ZERO2 = Traits(
     excludes=_NOT_ELEMENTWISE,
     reduces_in_fp32=True,
     holds_16_bits=True,
+    writes_shards=True,
     offload_option="cpu_offload",
 )
 _ZERO3 = replace(
@@ -197,6 +200,7 @@ _ALL_TRAITS = (
         min_world_size=2,
         fully_sharded_by=None,
         cuts_blocks=True,
+        writes_shards=True,
         equal_shapes=True,
         num_micro_batches=2,
     ),

@@ -1,5 +1,6 @@
 """Evaluates and saves between steps: evaluations find the best model, checkpoints make the run resumable."""
 
+import json
 import logging
 import math
 import shutil
@@ -7,10 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
-from torch import Tensor
 
 from paratune import checkpoint
 from paratune.batch import Batch, BatchModel
@@ -25,11 +25,11 @@ from paratune.metrics.values import import_scorers, is_better
 from paratune.models.locate import saved_weights
 from paratune.records import MODEL_FOLDER
 from paratune.records.scores import evaluation_text
-from paratune.strategies.protocol import Strategy, raise_on_all_ranks
+from paratune.strategies.protocol import Read, ShardedState, State, Strategy, gather_texts, raise_on_all_ranks
 
 log = logging.getLogger(__name__)
 Scores = dict[str, float | None]
-Weights = tuple[Callable[[str], Tensor], Sequence[str]]
+Weights = tuple[Read, Sequence[str]]
 """A function that reads a tensor by its name, and the names; see `protocol.State.load`."""
 T = TypeVar("T")
 MODEL_PREFIX = "model/"
@@ -217,18 +217,18 @@ class RunKeeper:
         progress.seconds["checkpoint"] += time.perf_counter() - begin
 
     def _write(self, folder: Path, prefix: str, progress: Progress) -> int:
-        """Write the tensors under `prefix`; if the writer fails, every rank raises."""
+        """Write the tensors under `prefix`; if a writer fails, every rank raises."""
         self.set_activity("writing a checkpoint")
         error: CheckpointError | None = None
-        num_bytes = 0
-        try:
-            num_bytes = checkpoint.save(
-                folder,
-                self._with_heartbeats(self.strategy.state().tensors(prefix)),
-                progress.as_dict(),
-                step=progress.step,
-                is_writer=self._is_writer,
+        num_bytes, step, state = 0, progress.step, self.strategy.state()
+        if self._is_sharded(state, prefix):
+            pieces, rank = self._with_heartbeats(state.pieces(prefix)), self.strategy.layout.rank
+            return checkpoint.save_sharded(
+                folder, pieces, progress.as_dict(), step=step, rank=rank, gather=self._gather
             )
+        try:
+            tensors = self._with_heartbeats(state.tensors(prefix))
+            num_bytes = checkpoint.save(folder, tensors, progress.as_dict(), step=step, is_writer=self._is_writer)
         except CheckpointError as problem:
             error = problem
         # Only rank 0 writes, so only it sees a full disk; without this the other ranks would train on alone.
@@ -236,6 +236,18 @@ class RunKeeper:
         other = CheckpointError(message, code="output.not_writable", folder=folder)
         raise_on_all_ranks(self.strategy.reduce, error, other)
         return num_bytes
+
+    def _is_sharded(self, state: State, prefix: str) -> TypeGuard[ShardedState]:
+        """Return whether each rank writes its own part. Collective."""
+        sharded = self.config.checkpoint.sharded
+        if sharded is False or not isinstance(state, ShardedState) or not self.strategy.traits.writes_shards:
+            return False
+        num_bytes = torch.tensor([sum(values.nbytes for _, _, values in state.pieces(prefix))])
+        return sharded is True or int(self.strategy.reduce(num_bytes, "sum")) >= checkpoint.SHARDED_FROM_BYTES
+
+    def _gather(self, value: Any) -> list[Any]:
+        """Return the JSON values of all ranks. Collective."""
+        return [json.loads(text) for text in gather_texts(self.strategy.reduce, json.dumps(value))]
 
     def _with_heartbeats(self, tensors: Iterable[T]) -> Iterator[T]:
         """Yield the same items; each one is a sign of progress for the hang watchdog."""

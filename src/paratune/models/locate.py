@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paratune import hub
+from paratune.base.piece import Piece
 from paratune.base.system_errors import system_error
 from paratune.base.text import listing
 from paratune.config.feasibility import DEMO_MODEL, DEMO_PACKAGE
@@ -79,7 +80,7 @@ def file_records(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callable[[str], Any], Sequence[str]]:
+def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callable[..., Any], Sequence[str]]:
     """Return a function that reads weights of a model folder by their names in a checkpoint, and these names.
 
     `folder` is from `save_model`; its weights must be from `step`. Names are such as model/hf.classifier.weight.
@@ -102,7 +103,12 @@ def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callab
     keys = {name: name.removeprefix("model/").removeprefix("hf.") for name in names}
     if lacking := sorted(set(keys.values()) - set(file.keys())):
         raise CheckpointError(f"{path} lacks {listing(lacking, 3)}", code="checkpoint.unreadable", path=path)
-    return lambda name: file.get_tensor(keys[name]), names
+
+    def read(name: str, piece: Piece | None = None) -> Any:
+        tensor = file.get_tensor(keys[name])
+        return tensor if piece is None else piece.cut_from(tensor, name)
+
+    return read, names
 
 
 def check_files(folder: Path) -> None:

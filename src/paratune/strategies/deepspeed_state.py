@@ -5,7 +5,7 @@ tensor into equal parts, also inside parameters, and each rank has all weights a
 into equal parts; the last one is padded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.loss_scale import LossScaler
+from paratune.strategies.protocol import Read
 from paratune.strategies.whole import WholeState
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -55,7 +56,7 @@ class ShardedState:
             if (key := f"strategy/{name}").startswith(prefix):
                 yield key, self._on_first(value)
 
-    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+    def load(self, read: Read, keys: Iterable[str]) -> None:
         self._drop_fetched()
         for key in keys:
             kind, _, rest = key.partition("/")

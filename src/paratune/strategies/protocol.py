@@ -7,12 +7,15 @@ a step, because the schedule of a pipeline interleaves forward and backward pass
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from paratune.base.piece import Piece
 from paratune.batch import Batch
 from paratune.config.traits import Traits
 from paratune.errors import LaunchError
@@ -20,6 +23,10 @@ from paratune.errors import LaunchError
 T = TypeVar("T")
 ReduceOp = Literal["sum", "max", "min", "concat"]
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], Optimizer]
+Read = Callable[..., Tensor]
+"""`read(key)` returns a stored tensor, whole and on the CPU; `read(key, piece)` only these elements of it, flat.
+
+It raises a ValueError if the tensor has another shape than `piece`; scalars are whole in any case."""
 Phases = Callable[[str], AbstractContextManager[None]]
 """`with phases("forward"): ...` adds the time of the block to this phase of the step; a phase may be entered often.
 
@@ -53,7 +60,7 @@ class State(Protocol):
         CPU on rank 0, and None on other ranks. Collective: every rank must iterate to the end."""
         ...
 
-    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+    def load(self, read: Read, keys: Iterable[str]) -> None:
         """Load the tensors of `keys`, some or all keys of `tensors`; each rank keeps its own shards.
 
         Raises:
@@ -63,10 +70,23 @@ class State(Protocol):
         ...
 
 
+@runtime_checkable
+class ShardedState(State, Protocol):
+    """A state whose ranks can write a checkpoint together; that of a strategy with `traits.writes_shards`."""
+
+    def pieces(self, prefix: str = "") -> Iterator[tuple[str, Piece, Tensor]]:
+        """Yield the elements that this rank writes: key, place and values, flat, on any device.
+
+        The keys are those of `tensors`. All ranks together yield each element once, and a rank yields a key at most
+        once. It may be called when the other ranks do not call it.
+        """
+        ...
+
+
 class Strategy(Protocol):
     """How the processes of a run share states and work. Each process makes one after it opened the process group.
 
-    Optional capabilities: `ScalesLoss`, `WatchesGradients`.
+    Optional capabilities: `ScalesLoss`, `WatchesGradients`, `ShardedState`.
     """
 
     traits: ClassVar[Traits]
@@ -198,6 +218,14 @@ def raise_on_all_ranks(reduce: Callable[[Tensor, ReduceOp], Tensor], error: Exce
         raise error
     if float(failed):
         raise other
+
+
+def gather_texts(reduce: Callable[[Tensor, ReduceOp], Tensor], text: str) -> list[str]:
+    """Return the texts of all ranks, in rank order, on every rank. Collective."""
+    content = text.encode()
+    ends = reduce(torch.tensor([len(content)]), "concat").cumsum(0).tolist()
+    joined = reduce(torch.from_numpy(np.frombuffer(content, np.uint8).copy()), "concat").numpy().tobytes()
+    return [joined[begin:end].decode() for begin, end in pairwise([0, *ends])]
 
 
 def on_rank_0(rank: int, reduce: Callable[[Tensor, ReduceOp], Tensor], act: Callable[[], T]) -> T | None:

@@ -3,20 +3,22 @@
 A rank has the whole of each weight or, with FSDP2, a shard of it (a `DTensor`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
+from paratune.base.piece import Piece
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
 from paratune.precision import Precision, frozen_linear_weights
 from paratune.strategies.loss_scale import LossScaler, UpdateStop, spoil_gradient
-from paratune.strategies.protocol import Phases
+from paratune.strategies.protocol import Phases, Read
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
 """The states of AdamW for each parameter; ranks without these states need their names too."""
@@ -222,15 +224,23 @@ def _gather(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _shard_like(value: Tensor, target: Tensor) -> Tensor:
-    """Return `value`, a whole tensor on every rank, on the device of `target` and with the same sharding."""
-    value = value.to(target.device)
-    if not isinstance(target, DTensor):
-        return value
-    # Every rank reads the checkpoint itself, so nothing is sent. The result is on the device of the mesh, which is not
-    # the target's device if parameters are offloaded to the host.
-    sharded = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
-    return sharded.to(target.device)
+def _piece(shard: Any) -> Piece:
+    """Return the rows of a `DTensor` that this rank holds: FSDP2 divides the first dimension as `torch.chunk` does."""
+    dim = next(number for number, placement in enumerate(shard.placements) if placement.is_shard())
+    rows, row_numel = shard.shape[0], math.prod(shard.shape[1:])
+    num_rows = -(-rows // shard.device_mesh.size(dim))
+    first = min(shard.device_mesh.get_local_rank(dim) * num_rows, rows)
+    piece = Piece(tuple(shard.shape), first * row_numel, min(first + num_rows, rows) * row_numel)
+    assert shard.to_local().numel() == piece.end - piece.begin
+    return piece
+
+
+def _writes(tensor: Tensor, *, is_first: bool) -> bool:
+    """Return whether this rank writes what it holds of a tensor: of equal copies, that of the first rank."""
+    if not isinstance(tensor, DTensor):
+        return is_first
+    replicated = (number for number, placement in enumerate(tensor.placements) if placement.is_replicate())
+    return all(tensor.device_mesh.get_local_rank(number) == 0 for number in replicated)
 
 
 def send_to_rank_0(
@@ -274,19 +284,27 @@ class WholeState:
         self._weights: dict[str, Tensor] = {**self._parameters, **self.buffers}
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
-        for key, tensor in self._all():
+        for key, tensor in self.local():
             if key.startswith(prefix):
                 whole = _gather(tensor.detach())
                 yield key, whole.cpu() if self._is_first else None
 
-    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+    def pieces(self, prefix: str = "") -> Iterator[tuple[str, Piece, Tensor]]:
+        for key, tensor in self.local():
+            if key.startswith(prefix) and _writes(tensor, is_first=self._is_first):
+                piece = _piece(tensor) if isinstance(tensor, DTensor) else Piece.whole(tensor.shape)
+                values: Any = tensor.detach()
+                if piece.end > piece.begin:
+                    yield key, piece, (values.to_local() if isinstance(tensor, DTensor) else values).flatten()
+
+    def load(self, read: Read, keys: Iterable[str]) -> None:
         for key in keys:
             kind, _, rest = key.partition("/")
             if kind == "model":
-                self._copy(key, self._weights[rest], read(key))
+                self._copy(key, self._weights[rest], read)
             elif kind == "optimizer":
                 name, _, state_name = rest.rpartition("/")
-                self._load_optimizer_state(key, self._parameters[name], state_name, read(key))
+                self._load_optimizer_state(key, self._parameters[name], state_name, read)
             elif kind == "strategy":
                 # An unknown name belongs to another strategy or precision.
                 if self._scaler is not None:
@@ -294,7 +312,8 @@ class WholeState:
             else:
                 raise KeyError(key)
 
-    def _all(self) -> Iterator[tuple[str, Tensor]]:
+    def local(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all keys with the tensors of this rank, whole or sharded."""
         for name, tensor in self._weights.items():
             yield f"model/{name}", tensor
         for name, parameter in self._parameters.items():
@@ -303,9 +322,11 @@ class WholeState:
         for name, value in self._scaler.state().items() if self._scaler is not None else ():
             yield f"strategy/{name}", value
 
-    def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, value: Tensor) -> None:
-        if value.ndim > 0 and value.shape != parameter.shape:
-            if not isinstance(self._optimizer, AdamW) and not isinstance(parameter, DTensor):
+    def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, read: Read) -> None:
+        is_shard = isinstance(parameter, DTensor)
+        value = read(key, _piece(parameter)) if is_shard else read(key)
+        if value.ndim > 0 and not is_shard and value.shape != parameter.shape:
+            if not isinstance(self._optimizer, AdamW):
                 # Of an optimizer such as Adafactor, whose states have other shapes.
                 self._optimizer.state[parameter][name] = value.to(parameter.device, copy=True)
                 return
@@ -313,15 +334,28 @@ class WholeState:
         # The moments get the parameter's dtype, as a run may be resumed in another precision. The step count of
         # AdamW(fused), a scalar, stays float32.
         dtype = parameter.dtype if value.ndim > 0 and value.is_floating_point() else value.dtype
-        value = value.to(dtype=dtype, copy=True)
-        is_scalar = value.ndim == 0
-        self._optimizer.state[parameter][name] = (
-            value.to(parameter.device) if is_scalar else _shard_like(value, parameter)
-        )
+        if value.ndim == 0 or not is_shard:
+            self._optimizer.state[parameter][name] = value.to(parameter.device, dtype, copy=True)
+            return
+        # On the parameter's device, which is not that of the mesh if parameters are offloaded to the host.
+        state = torch.empty_like(parameter.detach(), dtype=dtype)
+        self._optimizer.state[parameter][name] = state
+        _copy_local(state, value)
 
     @staticmethod
-    def _copy(key: str, target: Tensor, value: Tensor) -> None:
+    def _copy(key: str, target: Tensor, read: Read) -> None:
+        if isinstance(target, DTensor):
+            _copy_local(target, read(key, _piece(target)))
+            return
+        value = read(key)
         if value.shape != target.shape:
             raise ValueError(f"{key} has shape {tuple(value.shape)}, the model {tuple(target.shape)}")
         with torch.no_grad():
-            target.copy_(_shard_like(value.to(target.dtype), target))
+            target.copy_(value)
+
+
+@torch.no_grad()
+def _copy_local(shard: Any, values: Tensor) -> None:
+    """Copy values, flat, into this rank's shard, a `DTensor`. Every rank reads its own, so nothing is sent."""
+    local = shard.to_local()
+    local.copy_(values.view_as(local))

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from paratune.strategies import whole
 from paratune.strategies.loss_scale import LossScaler
+from paratune.strategies.protocol import Read
 
 
 class Zero1State:
@@ -34,7 +35,7 @@ class Zero1State:
                 if owners[name] >= 0 and key.startswith(prefix):
                     yield key, self._send_to_rank_0(parameter, state_name, owners[name])
 
-    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+    def load(self, read: Read, keys: Iterable[str]) -> None:
         mine = {id(parameter) for group in self._local.param_groups for parameter in group["params"]}
         wanted = []
         for key in keys:

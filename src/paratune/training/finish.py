@@ -25,6 +25,7 @@ from paratune.models.locate import base_model_name
 from paratune.models.save import save_model
 from paratune.processes.progress import working
 from paratune.records.neighbours import NEIGHBOURS_VARIABLE, neighbours_of
+from paratune.strategies.protocol import gather_texts
 from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
@@ -33,7 +34,6 @@ from paratune.training.model_card import write_card
 from paratune.training.prediction import prediction_record
 from paratune.training.prepare import Prepared
 from paratune.training.record import device_name, num_requeued, num_restarts, run_kind, task_record
-from paratune.training.rendezvous import gather_texts
 from paratune.training.values import PlacedRun
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def write_results(
     if not prepared.config.measure.probe:
         results, kept_step = _evaluate_best(prepared, keeper, run.evaluations, progress)
     peaks = rank_peaks(prepared.device, strategy.reduce)
-    devices = gather_texts(device_name(prepared.device))
+    devices = gather_texts(strategy.reduce, device_name(prepared.device))
     baseline = None
     if kept_step is not None:
         guard.activity.set("writing the model")

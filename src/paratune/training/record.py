@@ -30,8 +30,9 @@ from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.processes.elastic import read_torchrun
 from paratune.processes.launcher import job_facts, launcher
 from paratune.records.own import signed
+from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import gather_texts
 from paratune.training.prepare import Prepared
-from paratune.training.rendezvous import gather_texts
 
 
 def model_facts(
@@ -61,7 +62,7 @@ def gather_nodes(folder: Path, data_folder: Path | None, *, local_rank: int) -> 
     """
     nodes: dict[str, dict[str, Any]] = {}
     own = json.dumps(hardware.describe_node(folder, data_folder)) if local_rank == 0 else ""
-    for text in gather_texts(own):
+    for text in gather_texts(reduce_over_ranks, own):
         if text:
             node = json.loads(text)
             # Some launchers give local rank 0 to every process: keep the first description of a node.

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from paratune.config.strategy_sections import OutsideStrategy
 from paratune.engine.stop import StopRequest
 from paratune.errors import LaunchError, ParatuneError
 from paratune.strategies.process_group import close_process_group, open_process_group, reduce_over_ranks
+from paratune.strategies.protocol import gather_texts
 from paratune.training.prepare import Prepared
 
 MAY_DIFFER = frozenset({"data.cache_dir"})
@@ -108,7 +108,7 @@ def check_same(values: Mapping[str, Any]) -> None:
     digests = reduce_over_ranks(digest[None], "concat")
     if bool((digests == digests[0]).all()):
         return
-    rank_values = [json.loads(rank_text) for rank_text in gather_texts(text)]
+    rank_values = [json.loads(rank_text) for rank_text in gather_texts(reduce_over_ranks, text)]
     lines = [
         f"  {key}: {_values_with_ranks([values.get(key) for values in rank_values])}"
         for key in dict.fromkeys(key for values in rank_values for key in values)
@@ -120,15 +120,6 @@ def check_same(values: Mapping[str, Any]) -> None:
         + "\nstart all of them with the same configuration, data and code",
         code="launch.ranks_differ",
     )
-
-
-def gather_texts(text: str) -> list[str]:
-    """Return the texts of all ranks, in rank order, on every rank. Collective."""
-    content = text.encode()
-    lengths = reduce_over_ranks(torch.tensor([len(content)]), "concat").tolist()
-    joined = bytes(reduce_over_ranks(torch.tensor(list(content), dtype=torch.uint8), "concat").tolist())
-    ends = accumulate(lengths)
-    return [joined[end - length : end].decode() for length, end in zip(lengths, ends, strict=True)]
 
 
 def _values_with_ranks(values: Sequence[Any]) -> str:

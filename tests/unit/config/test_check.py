@@ -465,6 +465,16 @@ def test_compile_is_refused_with_strategies_that_exclude_it(reject, good):
     load_config(good, ["strategy={kind: deepspeed, stage: 2}", "train.compile=true"])
 
 
+def test_only_strategies_that_shard_weights_write_sharded_checkpoints(reject, good):
+    for kind in ("single", "ddp", "zero1", "deepspeed"):
+        error = reject(f"strategy={{kind: {kind}}}", "checkpoint.sharded=true")
+        check_code(error, "strategy.excluded", "checkpoint.sharded: true", f"strategy.kind: {kind}")
+        for other in ("auto", "false"):
+            load_config(good, [f"strategy={{kind: {kind}}}", f"checkpoint.sharded={other}"])
+    for kind in ("zero2", "zero3", "hsdp", "pipeline"):
+        load_config(good, [f"strategy={{kind: {kind}}}", "checkpoint.sharded=true"])
+
+
 def test_a_pipeline_cannot_train_only_the_head(reject, good):
     error = reject("strategy={kind: pipeline}", "train.freeze.blocks=1")
     check_code(error, "strategy.excluded", "train.freeze.blocks: 1", "strategy.kind: pipeline")

@@ -275,6 +275,67 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_is_not_counted(
     assert list((bench.folder / "checkpoints").iterdir()) == []
 
 
+def sharded_config(sharded: bool | str) -> Config:
+    settings = tiny_run_config()
+    return settings.model_copy(
+        update={"checkpoint": settings.checkpoint.model_copy(update={"sharded": sharded, "keep": 9})}
+    )
+
+
+def names_of_tensors(folder: Path) -> set[str]:
+    return {path.name.split(".")[1] for path in folder.glob("tensors.*")}
+
+
+@pytest.mark.parametrize(
+    ("sharded", "can", "missing_bytes", "is_sharded"),
+    [
+        ("auto", True, 0, True),
+        ("auto", True, 1, False),
+        ("auto", False, 0, False),
+        (True, True, 10**12, True),
+        (False, True, 0, False),
+    ],
+)
+def test_large_checkpoints_are_sharded_if_the_strategy_can(
+    bench: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+    sharded: bool | str,
+    can: bool,
+    missing_bytes: int,
+    is_sharded: bool,
+):
+    bench.checkpoint_due = lambda step: step in (1, 5)
+    bench.with_scores([0.5, 0.6, 0.4, 0.3, 0.2], sharded_config(sharded))
+    bench.strategy.traits = replace(bench.strategy.traits, writes_shards=can)
+    bench.build(Progress())
+    bench.events.close()
+    weights = {*bench.model.parameters(), *bench.model.buffers()}
+    trained = sum(parameter.nbytes for parameter in bench.model.parameters())
+    persistent = bench.model.state_dict(keep_vars=True).values()
+    # Weights and persistent buffers, two moments, and a step count of 4 bytes for each parameter.
+    num_bytes = sum(tensor.nbytes for tensor in weights if any(tensor is other for other in persistent))
+    num_bytes += 2 * trained + 4 * len(list(bench.model.parameters()))
+    monkeypatch.setattr(checkpoint, "SHARDED_FROM_BYTES", num_bytes + missing_bytes)
+    progress = Progress()
+    bench.run(progress)
+    folder = bench.folder / "checkpoints"
+    for step in (1, 5):
+        assert names_of_tensors(folder / f"step_{step:06d}") == ({"rank0000"} if is_sharded else {"00000"})
+        checkpoint.verify(folder / f"step_{step:06d}")
+    # The weights alone have fewer bytes than the threshold of `auto`.
+    assert names_of_tensors(best_folder(folder, 2)) == ({"rank0000"} if sharded is True else {"00000"})
+    assert bench.keeper.load_best(progress) == 2
+    best = checkpoint.CheckpointReader(best_folder(folder, 2))
+    assert torch.equal(best.read("model/head.weight"), bench.model.head.weight)
+    events = [event for event in bench.logged() if event["event"] == "checkpoint"]
+    assert events[0]["num_bytes"] == sum(path.stat().st_size for path in (folder / "step_000001").iterdir())
+
+
+def test_auto_begins_at_20_gb():
+    assert checkpoint.SHARDED_FROM_BYTES == 20_000_000_000
+    assert tiny_run_config().checkpoint.sharded == "auto"
+
+
 def test_all_ranks_fail_if_the_writer_fails(bench: Kept, monkeypatch: pytest.MonkeyPatch):
     bench.with_scores([0.5], tiny_run_config(None)).build(Progress())
     bench.events.close()

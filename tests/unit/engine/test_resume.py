@@ -187,6 +187,6 @@ def test_a_checkpoint_without_optimizer_states_gives_other_losses(tmp_path: Path
         patch.setattr(
             checkpoint.CheckpointReader,
             "keys",
-            lambda self, prefix="": [key for key in self._file_of if "model/" in key],
+            lambda self, prefix="": [key for key in self._places if "model/" in key],
         )
         assert go(tmp_path / "b", resume=True).losses[6:] != whole.losses[6:]

@@ -9,6 +9,7 @@ from exact import RowModel, no_clock, row_batch
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
+from paratune.base.piece import Piece
 from paratune.config.sections import Train
 from paratune.config.traits import TRAITS, strategy_traits
 from paratune.engine.optim import OptimizerFactory
@@ -94,6 +95,16 @@ def test_traits_with_offload_name_the_host(kind: str):
     assert strategy_traits("hsdp", {"cpu_offload": True, "shard_size": 4}).world_size_multiple == 4
 
 
+def reading(kept: dict[str, torch.Tensor], factor: float) -> Any:
+    """Return a function that reads tensors, or pieces of them, multiplied by a number."""
+
+    def read(key: str, piece: Piece | None = None) -> torch.Tensor:
+        value = factor * kept[key]
+        return value if piece is None else piece.cut_from(value, key)
+
+    return read
+
+
 @pytest.fixture
 def alone() -> Iterator[None]:
     open_process_group(Place(0, 0, 1), CPU)
@@ -107,7 +118,7 @@ def test_loaded_states_are_on_the_device_of_their_parameters(alone: None):
     strategy.forward_backward([row_batch(range(4), 4)], no_clock)
     assert strategy.optimizer_step(1.0).device == CPU
     kept = {key: value.clone() for key, value in strategy.state().tensors() if value is not None}
-    strategy.state().load(lambda key: 2 * kept[key], kept)
+    strategy.state().load(reading(kept, 2.0), kept)
     after = dict(strategy.state().tensors())
     assert all(torch.equal(after[key], 2 * value) for key, value in kept.items())
     parameter = next(iter(strategy._model.parameters()))
@@ -131,9 +142,7 @@ def test_states_are_whole_after_an_evaluation(alone: None, kind: str):
     assert any(key.startswith("optimizer/") for key in after)
     assert all(torch.equal(after[key], value) for key, value in before.items())
     # Weights that are loaded between two evaluations, such as the best ones, are used by the second one.
-    strategy.state().load(
-        lambda key: torch.zeros_like(before[key]), [key for key in before if key.startswith("model/")]
-    )
+    strategy.state().load(reading(before, 0.0), [key for key in before if key.startswith("model/")])
     assert outputs.abs().sum() > 0
     assert strategy.predict(row_batch(range(4), 4)).abs().sum() == 0
 

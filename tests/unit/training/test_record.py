@@ -45,7 +45,7 @@ batch: {global: 4}
 
 def with_ranks(monkeypatch: pytest.MonkeyPatch, *other_texts: str) -> None:
     """Let `gather_texts` return the texts of other ranks after that of this one."""
-    monkeypatch.setattr(record, "gather_texts", lambda text: [text, *other_texts])
+    monkeypatch.setattr(record, "gather_texts", lambda _, text: [text, *other_texts])
 
 
 def node(name: str) -> str:

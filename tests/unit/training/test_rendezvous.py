@@ -15,6 +15,7 @@ from torch import Tensor
 
 from paratune.errors import LaunchError
 from paratune.processes.place import Place
+from paratune.strategies.protocol import gather_texts
 from paratune.training import rendezvous
 
 
@@ -79,7 +80,7 @@ def test_all_ranks_report_the_keys_that_differ(everywhere: Callable[..., list[An
 
 def test_texts_of_any_length_are_gathered_in_rank_order(everywhere: Callable[..., list[Any]]):
     texts = ["first", "", "\u00e9"]
-    assert everywhere(rendezvous.gather_texts, texts) == [texts] * 3
+    assert everywhere(lambda text: gather_texts(rendezvous.reduce_over_ranks, text), texts) == [texts] * 3
 
 
 def test_code_is_compared_by_content_and_name(tmp_path: Path):

@@ -7,7 +7,7 @@ All ranks of a replica read the same samples, so they send only hidden states an
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.optim import Optimizer
 
+from paratune.base.piece import Piece
 from paratune.base.units import MIB
 from paratune.batch import Batch
 from paratune.config.feasibility import stage_reasons
@@ -32,7 +33,7 @@ from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import UpdateStop, make_scaler, scale_of, spoil_gradient
 from paratune.strategies.pipeline.parts import parts_of
 from paratune.strategies.process_group import reduce_over_ranks
-from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, Read, ReduceOp
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _BUCKET_BYTES = 25 * MIB
@@ -433,7 +434,14 @@ class PipelineState:
                 yield key, self._send_to_rank_0(states.get(state_name), owner, shape, dtype)
         yield from self.local.tensors("strategy/") if "strategy/".startswith(prefix) else ()
 
-    def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
+    def pieces(self, prefix: str = "") -> Iterator[tuple[str, Piece, Tensor]]:
+        for key, tensor in self.local.local():
+            kind, _, rest = key.partition("/")
+            name = rest.rpartition("/")[0] if kind == "optimizer" else rest
+            if key.startswith(prefix) and self.owners.get(name, 0) == self.rank:
+                yield key, Piece.whole(tensor.shape), tensor.detach().flatten()
+
+    def load(self, read: Read, keys: Iterable[str]) -> None:
         mine = []
         for key in keys:
             kind, _, rest = key.partition("/")
