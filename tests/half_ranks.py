@@ -13,11 +13,10 @@ from typing import Any
 import torch
 import torch.multiprocessing
 from architectures import CONFIGS, model_of
-from ranks import CPU, _no_clock
+from ranks import CPU, _no_clock, save, saved
 from safetensors.torch import save_file
 from tiny_data import tiny_collator, tiny_masking
 
-from paratune import checkpoint
 from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
@@ -108,7 +107,7 @@ def run(job: Job, rank: int, world_size: int, folder: Path) -> None:
     )
     begin = 0
     if job.load_from:
-        reader = checkpoint.CheckpointReader(folder / job.load_from / "checkpoint")
+        reader = saved(folder / job.load_from)
         strategy.state().load(reader.read, reader.keys())
         begin = reader.step
     outcome: dict[str, Any] = {"losses": [], "norms": []}
@@ -123,8 +122,7 @@ def run(job: Job, rank: int, world_size: int, folder: Path) -> None:
             moments = ((key, value) for key, value in strategy.state().tensors("optimizer/") if key.endswith("exp_avg"))
             gradients = {key: value.clone() for key, value in moments if value is not None}
         if step + 1 == job.save_at:
-            tensors = strategy.state().tensors()
-            checkpoint.save(folder / job.name / "checkpoint", tensors, {}, step=step + 1, is_writer=rank == 0)
+            save(strategy, folder / job.name, step + 1)
     last = {key: value.clone().contiguous() for key, value in strategy.state().tensors() if value is not None}
     strategy.close()
     output = folder / job.name

@@ -140,10 +140,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     strategy.prepare(model, find_blocks(model), factory)
     begin = 0
     if job.load_from:
-        # The tests compare the bits of both forms, if the strategy has both.
-        source = folder.parent / job.load_from
-        name = "sharded" if (source / "sharded").exists() else "checkpoint"
-        reader = checkpoint.CheckpointReader(source / name)
+        reader = saved(folder.parent / job.load_from)
         strategy.state().load(reader.read, reader.keys())
         begin = reader.step
     outcome: dict[str, Any] = {"losses": [], "norms": [], "indices": [], "data_rank": strategy.layout.data_rank}
@@ -168,7 +165,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         if step == 0:
             _write_tensors(folder / "first.safetensors", strategy.state().tensors())
         if step + 1 in (job.save_at, job.until):
-            _save(strategy, folder, step + 1)
+            save(strategy, folder, step + 1, shards=job.options.get("stage") != 0)
     outcome["evaluation"] = _evaluation(job, strategy, model)
     if job.compiles:
         outcome["num_graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
@@ -188,12 +185,17 @@ def _infinite_loss(model: TaskModel) -> Iterator[None]:
         del model.loss_sum
 
 
-def _save(strategy: Any, folder: Path, step: int) -> None:
+def saved(folder: Path) -> checkpoint.CheckpointReader:
+    """Return the sharded checkpoint of a job if it has one: the tests compare its bits with those of the other form."""
+    return checkpoint.CheckpointReader(folder / ("sharded" if (folder / "sharded").exists() else "checkpoint"))
+
+
+def save(strategy: Any, folder: Path, step: int, *, shards: bool = True) -> None:
     """Save a checkpoint, and a sharded one if the strategy can, each in files of about two tensors."""
     rank, state = strategy.layout.rank, strategy.state()
     with mock.patch.object(checkpoint, "SHARD_BYTES", 20_000):
         checkpoint.save(folder / "checkpoint", state.tensors(), {}, step=step, is_writer=rank == 0)
-        if strategy.traits.writes_shards:
+        if strategy.traits.writes_shards and shards:
 
             def gather(value: Any) -> list[Any]:
                 return [json.loads(text) for text in gather_texts(strategy.reduce, json.dumps(value))]

@@ -15,6 +15,7 @@ import torch.multiprocessing
 from half_ranks import BF16, Job, engines, jobs, one_rank, references, resumed
 from safetensors.torch import load_file
 
+from paratune.checkpoint import CheckpointReader
 from paratune.records.certificate import TOLERANCES
 from paratune.training.gradients import FLOORS, relative_difference
 
@@ -110,6 +111,10 @@ def test_a_checkpoint_contains_the_whole_state_of_training(folder: Path, way: tu
     assert rest["norms"] == whole["norms"][2:]
     expected, resumed_tensors = (tensors(folder, trained_job, size, "last") for trained_job in (job, resumed(job)))
     assert sorted(resumed_tensors) == sorted(expected)
+    forms = [CheckpointReader(folder / str(size) / job.name / name) for name in ("checkpoint", "sharded")]
+    keys = [sorted(form.keys()) for form in forms]
+    assert keys[0] == keys[1]
+    assert all(torch.equal(*(form.read(key) for form in forms)) for key in keys[0])
     assert all(torch.equal(resumed_tensors[key], value) for key, value in expected.items())
 
 

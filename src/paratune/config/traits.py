@@ -219,6 +219,7 @@ _ALL_TRAITS = (
             "an elementwise optimizer, zero2 or zero3",
         },
         reduces_each_micro_step=True,
+        writes_shards=True,
         package="deepspeed",
     ),
 )
@@ -300,6 +301,7 @@ def _deepspeed_traits(traits: Traits, options: Mapping[str, Any]) -> Traits:
         shards=shards,
         states_on=states_on,
         has_uneven_shards=stage in (1, 2),
+        writes_shards=stage > 0,
         offload_option=next((key for key, first in moving.items() if stage >= first and not options.get(key)), None),
         fully_sharded_by="strategy.stage: 3" if stage < 3 else None,
         gathers_per_micro_step=2 if stage == 3 else 0,

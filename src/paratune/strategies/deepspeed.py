@@ -21,7 +21,7 @@ from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.deepspeed_build import make_cpu_adam
 from paratune.strategies.deepspeed_scale import EngineScale
-from paratune.strategies.deepspeed_state import ShardedState
+from paratune.strategies.deepspeed_state import DeepSpeedState
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import INITIAL_SCALE, UpdateStop, make_scaler, overflow_of, scale_of, spoil_gradient
 from paratune.strategies.process_group import reduce_over_ranks
@@ -151,7 +151,7 @@ class DeepSpeedStrategy:
             return whole.WholeState(self._model, self._engine.optimizer, rank=self.layout.rank, scaler=self._scaler)
         stage = self._options.stage
         scaler = self._scaler if self._engine_scale is None else self._engine_scale
-        return ShardedState(self._model, self._engine, stage=stage, rank=self.layout.rank, scaler=scaler)
+        return DeepSpeedState(self._model, self._engine, stage=stage, rank=self.layout.rank, scaler=scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from paratune.base.piece import Piece
 from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Read
@@ -23,7 +24,7 @@ HALF = (torch.float16, torch.bfloat16)
 """The dtypes of weights in DeepSpeed's own 16-bit modes."""
 
 
-class ShardedState:
+class DeepSpeedState:
     """See `protocol.State`."""
 
     def __init__(
@@ -36,7 +37,7 @@ class ShardedState:
         self._optimizer = engine.basic_optimizer
         zero = engine.optimizer
         self._flat = zero.fp32_partitioned_groups_flat if stage == 3 else zero.single_partition_of_fp32_groups
-        self._cut: _Cut = _Parameters(rank) if stage == 3 else _Groups(self._optimizer, self._flat)
+        self._cut: _Cut = _Parameters(rank) if stage == 3 else _Groups(self._optimizer, self._flat, rank)
         # Buffers are whole in every stage.
         self._rest = WholeState(model, self._optimizer, rank=rank)
 
@@ -55,6 +56,22 @@ class ShardedState:
         for name, value in self._scaler.state().items() if self._scaler is not None else ():
             if (key := f"strategy/{name}").startswith(prefix):
                 yield key, self._on_first(value)
+
+    def pieces(self, prefix: str = "") -> Iterator[tuple[str, Piece, Tensor]]:
+        self._drop_fetched()
+        for name, parameter in self._parameters.items():
+            has_states = parameter.requires_grad and self._has_states()
+            for state_name in (None, *(MOMENTS if has_states else ())):
+                key = f"model/{name}" if state_name is None else f"optimizer/{name}/{state_name}"
+                if key.startswith(prefix) and (held := self._cut.held(parameter, state_name)) is not None:
+                    yield key, *held
+            if has_states and self._is_first and (key := f"optimizer/{name}/step").startswith(prefix):
+                yield key, Piece.whole(()), self._state(parameter, "step").flatten()
+        rest = {f"model/{name}": buffer for name, buffer in self._rest.buffers.items()}
+        rest |= {f"strategy/{name}": value for name, value in (self._scaler.state().items() if self._scaler else ())}
+        for key, value in rest.items() if self._is_first else ():
+            if key.startswith(prefix):
+                yield key, Piece.whole(value.shape), value.detach().flatten()
 
     def load(self, read: Read, keys: Iterable[str]) -> None:
         self._drop_fetched()
@@ -108,7 +125,11 @@ class ShardedState:
 
 
 class _Cut(Protocol):
-    """Access to the whole weight or state of a parameter that is cut into parts. All methods are collective."""
+    """Access to the weight or state of a parameter that is cut into parts. All methods but `held` are collective."""
+
+    def held(self, parameter: nn.Parameter, name: str | None) -> tuple[Piece, Tensor] | None:
+        """Return what this rank saves of a state, or of the weight if `name` is None; None if it saves nothing."""
+        ...
 
     def weight(self, parameter: nn.Parameter) -> Tensor: ...
 
@@ -125,9 +146,21 @@ class _Groups:
     `deepspeed.utils.safe_get_full_optimizer_state` reads it too, but returns float32 only.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, flat: list[Tensor]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, flat: list[Tensor], rank: int) -> None:
         self._optimizer = optimizer
         self._flat = flat
+        self._is_first = rank == 0
+
+    def held(self, parameter: nn.Parameter, name: str | None) -> tuple[Piece, Tensor] | None:
+        shape = tuple(parameter.shape)
+        if not parameter.requires_grad:
+            return (Piece.whole(shape), parameter.detach().flatten()) if self._is_first else None
+        if (placed := self._piece(parameter, name)) is None:
+            return None
+        elements, values = placed
+        if name is None and parameter.dtype not in HALF:
+            values = parameter.detach().flatten()[elements]
+        return Piece(shape, elements.start, elements.stop), values.detach()
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
         whole = _fp32_weight(parameter)
@@ -153,13 +186,17 @@ class _Groups:
             elements, piece = placed
             piece.copy_(value.flatten()[elements])
 
-    def _piece(self, parameter: nn.Parameter, name: str) -> tuple[slice, Tensor] | None:
-        """Return which elements of a parameter's state this rank has, and their values; None if it has none."""
+    def _piece(self, parameter: nn.Parameter, name: str | None) -> tuple[slice, Tensor] | None:
+        """Return which elements of a parameter's state this rank has, and their values; None if it has none.
+
+        Without a name they are those of the weight that the optimizer updates.
+        """
         mapping: Any = parameter._hp_mapping  # type: ignore[attr-defined]
         if mapping is None:
             return None
         in_parameter, in_flat = mapping.lp_fragment_address, mapping.hp_fragment_address
-        state = self._optimizer.state[self._flat[mapping.param_group_index]][name]
+        flat = self._flat[mapping.param_group_index]
+        state = flat if name is None else self._optimizer.state[flat][name]
         elements = slice(in_parameter.start, in_parameter.start + in_parameter.numel)
         return elements, state[in_flat.start : in_flat.start + in_flat.numel]
 
@@ -169,6 +206,20 @@ class _Parameters:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
+
+    def held(self, parameter: Any, name: str | None) -> tuple[Piece, Tensor] | None:
+        from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
+
+        num_here, numel = parameter.ds_tensor.numel(), parameter.ds_numel
+        begin, end = (min(place * num_here, numel) for place in (self._rank, self._rank + 1))
+        if name is not None:
+            values = safe_get_local_optimizer_state(parameter, name)
+        elif parameter.requires_grad and parameter.dtype in HALF:
+            values = safe_get_local_fp32_param(parameter)
+        else:
+            values = parameter.ds_tensor
+        values = values.detach().flatten()[: end - begin]  # without the padding
+        return (Piece(tuple(parameter.ds_shape), begin, end), values) if end > begin else None
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
         from deepspeed.runtime.zero import GatheredParameters
