@@ -59,16 +59,27 @@ def test_the_strategy_does_not_change_the_result(world: Path, cli: Cli, kind: st
         check_bubble(run)
 
 
+RESUMED = [
+    ("pipeline", "auto"),
+    *(pytest.param(*param.values, "auto", marks=param.marks) for param in SLOW),
+    ("pipeline", "true"),
+    ("zero3", "true"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_resumed_run_equals_an_uninterrupted_one(world: Path, kind: str):
-    run = train(world, kind)
+@pytest.mark.parametrize(("kind", "sharded"), RESUMED)
+def test_a_resumed_run_equals_an_uninterrupted_one(world: Path, kind: str, sharded: str):
+    form = ("--set", f"checkpoint.sharded={sharded}")
+    run = train(world, kind, *form)
     undisturbed = outcome(run)
+    names = {path.name.split(".")[1] for path in (run / "checkpoints" / "step_000016").glob("tensors.*")}
+    assert names == ({"rank0000", "rank0001"} if sharded == "true" else {"00000"})
     for later in (20, 24, 28, 30):  # as if the run had been killed after step 19
         shutil.rmtree(run / "checkpoints" / f"step_{later:06d}")
     for left in ("model", "summary.json"):
         shutil.rmtree(run / left) if (run / left).is_dir() else (run / left).unlink()
-    train(world, kind, "--resume")
+    train(world, kind, *form, "--resume")
 
     assert read_json(run / "summary.json")["num_interruptions"] == 1
     assert outcome(run) == undisturbed
