@@ -86,6 +86,11 @@ CASES += [Case(kind, OFFLOADED, number) for kind in ("zero2", "zero3") for numbe
 CASES += [Case(kind, BF16, number, 0.03) for kind in ("zero2", "zero3") for number in (1, 2)]
 CASES += [Case("hsdp", {"shard_size": 2, **BF16}, 2, 0.03, world_size=4)]
 CASES += [Case("zero3", {**OFFLOADED, **BF16}, number, 0.03) for number in (1, 2)]
+# The peak of gradients is that of shards, for any number of micro-batches.
+EACH = {"reduce_each_micro_step": True}
+CASES += [Case(kind, options, 4) for kind in ("zero2", "zero3") for options in ({}, EACH)]
+CASES += [Case("hsdp", {"shard_size": 2, **EACH}, 4, world_size=4)]
+CASES += [Case("zero3", {**OFFLOADED, **EACH}, 4), Case("zero3", {**BF16, **EACH}, 4, 0.03)]
 # Messages on their way are counted by their largest number.
 CASES += [Case("pipeline", {"stages": 2, "schedule": s}, 4, 0.03) for s in ("1f1b", "gpipe", "interleaved")]
 if importlib.util.find_spec("deepspeed"):

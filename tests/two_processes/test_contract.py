@@ -97,6 +97,7 @@ DEEPSPEED = [
 ABSENT = () if importlib.util.find_spec("deepspeed") else ("deepspeed",)
 """Kinds whose package is not installed."""
 
+EACH = {"reduce_each_micro_step": True}
 STRATEGIES = [
     Row("ddp"),
     Row("ddp", {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
@@ -104,6 +105,9 @@ STRATEGIES = [
     Row("zero2"),
     Row("zero3"),
     Row("hsdp", {"shard_size": 2}, world_size=4, cases=MOST),
+    Row("zero2", EACH),
+    Row("zero3", EACH, cases=FEW),
+    Row("hsdp", {"shard_size": 2, **EACH}, world_size=4, cases=FEW[:1]),
     Row("pipeline", {"stages": 2}),
     Row("pipeline", {"stages": 2, "schedule": "interleaved"}, cases=FEW),
     Row(KIND, {"pieces": 3}, cases=FEW),  # from docs/explanation/strategies.md

@@ -121,7 +121,7 @@ def make_plan(
         predictions = []
         for number, option in enumerate(possible):
             bar.update(number, option.name)
-            predictions.append(predictor.predict(option))
+            predictions += predictor.candidates(option)
     heading, about = _heading(loaded, job, machine)
     for figure in figures:
         heading.append(f"Measured: {figure['measured']}. Planned: {figure['step_s']['after']:.3g} s after the fit.")

@@ -17,6 +17,9 @@ _UNUSED = (
 FindUnused = Annotated[bool, Field(description=_UNUSED)]
 _OFFLOAD = "Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."
 CpuOffload = Annotated[bool, Field(description=_OFFLOAD)]
+_EACH = """Reduce gradients in each micro-step, not only in the last of a step: a rank then holds only its shard between
+micro-steps, and sends more bytes. `paratune plan` recommends it where memory needs it."""
+ReduceEach = Annotated[bool, Field(description=_EACH)]
 _DTYPE = """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
 `precision`."""
 ParamDtype = Annotated[Literal["fp32", "bf16", "fp16"], Field(description=_DTYPE)]
@@ -50,6 +53,7 @@ class Zero2Options(Section):
     kind: Literal["zero2"]
     cpu_offload: CpuOffload = False
     param_dtype: ParamDtype = "fp32"
+    reduce_each_micro_step: ReduceEach = False
 
 
 class Zero3Options(Section):
@@ -58,6 +62,7 @@ class Zero3Options(Section):
     kind: Literal["zero3"]
     cpu_offload: CpuOffload = False
     param_dtype: ParamDtype = "fp32"
+    reduce_each_micro_step: ReduceEach = False
 
 
 class HSDPOptions(Section):
@@ -69,6 +74,7 @@ class HSDPOptions(Section):
     groups."""
     cpu_offload: CpuOffload = False
     param_dtype: ParamDtype = "fp32"
+    reduce_each_micro_step: ReduceEach = False
 
 
 class PipelineOptions(Section):

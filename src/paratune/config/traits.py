@@ -252,6 +252,8 @@ def strategy_traits(kind: str, options: Mapping[str, Any]) -> Traits | None:
     if traits and options.get("cpu_offload"):
         phases = {phase: text + _OFFLOADED.get(phase, "") for phase, text in traits.phases.items()}
         traits = replace(traits, states_on="cpu", needs_accelerator=True, offload_option=None, phases=phases)
+    if traits and options.get("reduce_each_micro_step"):
+        traits = replace(traits, reduces_each_micro_step=True)
     if kind == "hsdp" and traits and options.get("shard_size"):
         size = options["shard_size"]
         groups = {"shard_size": size, "shards_within_node": False}

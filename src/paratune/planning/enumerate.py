@@ -86,6 +86,16 @@ class JobOption:
         setup = replace(self.setup, micro_batch_size=sizes.micro_batch_size, grad_accum_steps=sizes.grad_accum_steps)
         return replace(self, sizes=sizes, setup=setup)
 
+    def reducing_each(self) -> "JobOption | None":
+        """Return the option with `strategy.reduce_each_micro_step`; None if it has it, or cannot have it."""
+        if getattr(self.config.strategy, "reduce_each_micro_step", True):
+            return None
+        changed = {"reduce_each_micro_step": True}
+        config = self.config.model_copy(update={"strategy": self.config.strategy.model_copy(update=changed)})
+        traits = replace(self.setup.traits, reduces_each_micro_step=True)
+        setup = replace(self.setup, strategy=config.strategy, traits=traits)
+        return replace(self, name=f"{self.name}:reduce_each_micro_step=true", config=config, setup=setup)
+
 
 @dataclass(frozen=True)
 class Impossible:

@@ -17,13 +17,14 @@ from paratune.errors import ConfigError, ParatuneError
 from paratune.planning.constants import Bounded
 from paratune.planning.enumerate import JobOption
 from paratune.planning.job import PlannedJob
+from paratune.planning.kinds import step_transfers
 from paratune.planning.machine import Machine
 from paratune.planning.memory import Memory, peak, with_machine
 from paratune.planning.profile import Division, Profile, Shape, profile
 from paratune.planning.states import PredictionSetup
 from paratune.planning.time import StepTime, step_time
 from paratune.planning.trace import Operation, Phase
-from paratune.planning.work import StepCase
+from paratune.planning.work import StepCase, ring_bytes
 
 TRACED_ROWS = (2, 6)
 """Rows of the two traces from which the profiles of more rows are extrapolated. Not 1, because a model may run other
@@ -291,6 +292,30 @@ class JobPredictor:
             machine=self.machine,
             notes=tuple(notes),
         )
+
+    def candidates(self, option: JobOption) -> list[Prediction]:
+        """Return the prediction of an option and, if only that fits, of the same one with smaller gradients.
+
+        With `strategy.reduce_each_micro_step` a rank holds shards of gradients between micro-batches; its note has the
+        costs at the same micro-batch. Raises as `predict`.
+        """
+        plain = self.predict(option)
+        is_tried = plain.fits is False and plain.option.setup.grad_accum_steps > 1
+        if not is_tried or (other := option.reducing_each()) is None or not (less := self.predict(other)).fits:
+            return [plain]
+        without = option.resized(less.option.setup.micro_batch_size)
+        cases = self.step_case(without), self.step_case(less.option)
+        sent, more = (
+            sum(t.num_calls * ring_bytes(t.collective, t.num_bytes, t.num_ranks) for t in step_transfers(*case))
+            for case in ((case.profile, case.setup) for case in cases)
+        )
+        times = [time.total.value for time, _ in map(step_time, cases) if time is not None]
+        slower = f" and takes {times[1] - times[0]:.3g} s more" if len(times) == 2 else ""
+        note = (
+            f"the option is there because {option.name} would take {format_bytes(self._memory(without).total)}; in a "
+            f"step each device sends {format_bytes(round(more))} instead of {format_bytes(round(sent))}{slower}"
+        )
+        return [plain, replace(less, notes=(*less.notes, note))]
 
     def _memory(self, option: JobOption) -> Memory:
         """Return the memory of an option with its largest micro-batch."""

@@ -70,6 +70,11 @@ class PredictionSetup:
         return self.num_ranks // self.traits.ranks_per_replica
 
     @property
+    def num_reductions(self) -> int:
+        """In how many micro-batches of a step gradients are reduced over the ranks that share them."""
+        return self.grad_accum_steps if self.traits.reduces_each_micro_step else 1
+
+    @property
     def global_batch_size(self) -> int:
         """Samples of one optimizer step."""
         return self.micro_batch_size * self.grad_accum_steps * self.data_world_size

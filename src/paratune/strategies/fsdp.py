@@ -61,6 +61,7 @@ class FSDPStrategy:
         shard_size: int | None = None,
         cpu_offload: bool = False,
         param_dtype: str = "fp32",
+        reduce_each_micro_step: bool = False,
     ) -> None:
         self.traits = kind.traits
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
@@ -76,6 +77,7 @@ class FSDPStrategy:
         self._device = device
         self._precision = precision.with_weights(param_dtype)
         self._cpu_offload = cpu_offload
+        self._reduces_each = reduce_each_micro_step
         self._scaler = make_scaler(precision)
         self._stop = UpdateStop()
         self._model: Any
@@ -114,8 +116,10 @@ class FSDPStrategy:
         parts = []
         for number, batch in enumerate(micro_batches, start=1):
             is_last = number == len(micro_batches)
-            # Gradients are reduced once, with the last micro-batch; until then each rank sums whole gradients.
-            self._model.set_requires_gradient_sync(is_last)
+            # Without the option each rank sums whole gradients until the last micro-batch. With it, each micro-batch is
+            # reduced to shards; groups of HSDP sum their shards, and are reduced with each other only once.
+            self._model.set_requires_gradient_sync(is_last or self._reduces_each)
+            self._model.set_requires_all_reduce(is_last)
             # ZeRO-2 uses the gathered weights for the next micro-batch too.
             self._model.set_reshard_after_backward(is_last or self._kind.reshard_after_forward)
             parts.append(self._forward_backward_one(batch, phases))

@@ -28,14 +28,17 @@ def remedy_texts(
     smaller: ResolvedBatch | None = HALVED,
     per_device: int | None = None,
     checkpointing: int | None = None,
+    sizes: ResolvedBatch = SIZES,
+    strategy: Any = None,
     **changed: Any,
 ) -> list[str]:
     config: Any = SimpleNamespace(
         batch=SimpleNamespace(per_device=per_device),
         evaluate=SimpleNamespace(batch_size=64),
         train=SimpleNamespace(activation_checkpointing=checkpointing),
+        strategy=strategy,
     )
-    return remedies(USE | (use or {}), config, traits, SIZES, smaller, **SHORT | changed)
+    return remedies(USE | (use or {}), config, traits, sizes, smaller, **SHORT | changed)
 
 
 DDP, ZERO3 = TRAITS["ddp"], replace(TRAITS["zero3"], offload_option=None)
@@ -62,6 +65,17 @@ def test_changes_that_are_made_already_or_impossible_are_left_out():
         "strategy.kind: zero3 on 2 GPUs (saves up to 2 GiB)",
         "strategy.kind: zero1 on 2 GPUs (saves up to 1 GiB)",
     ]
+
+
+def test_gradients_can_be_reduced_in_each_micro_step():
+    # 1 GiB of weights on each of 4 ranks: whole gradients have 4 GiB, their shards 1 GiB; in groups of 2 ranks 2 and 1.
+    options: dict[str, Any] = {"sizes": HALVED, **DONE}
+    plain, reducing = (SimpleNamespace(reduce_each_micro_step=value) for value in (False, True))
+    line = "strategy.reduce_each_micro_step: true (saves up to {} GiB)"
+    assert remedy_texts(ZERO3, strategy=plain, **options) == [line.format(3)]
+    assert remedy_texts(replace(ZERO3, shard_size=2), strategy=plain, **options) == [line.format(1)]
+    assert remedy_texts(ZERO3, strategy=reducing, **options) == []
+    assert remedy_texts(ZERO3, strategy=plain, **DONE) == [], "one micro-batch"
 
 
 def test_fragments_and_other_processes_count_on_a_gpu():

@@ -22,7 +22,7 @@ from paratune.planning.predict import JobPredictor, Prediction
 from paratune.planning.states import PredictionSetup
 from paratune.planning.table import Plan, impossible_lines, plan_advice, recommended
 from paratune.planning.time import TERMS, StepTime
-from paratune.planning.work import StepCase
+from paratune.planning.work import StepCase, Transfer
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
 GIB, MIB = 2**30, 2**20
@@ -68,7 +68,8 @@ def predicted(
     options, _ = list_options(job, loaded, machine, PlanRequest(tuple(num_ranks), tuple(strategies), ("fp32",)))
     predictor = JobPredictor(job, machine)
     predictor.profile_of = lambda shape, setup: TRACED  # type: ignore[assignment,return-value,method-assign]
-    return [predictor.predict(option) for option in options if (option.name, option.setup.num_ranks) not in EQUAL]
+    chosen = [option for option in options if (option.name, option.setup.num_ranks) not in EQUAL]
+    return [prediction for option in chosen for prediction in predictor.candidates(option)]
 
 
 def find_prediction(predictions: Sequence[Prediction], name: str, num_ranks: int) -> Prediction:
@@ -104,6 +105,47 @@ def test_whole_share_may_fit_when_its_parts_do_not(monkeypatch: pytest.MonkeyPat
         1,
         True,
     )
+
+
+@pytest.mark.usefixtures("simple")
+@pytest.mark.parametrize("kind", ["zero2", "zero3", "hsdp:2"])
+def test_gradients_are_reduced_in_each_micro_step_only_where_nothing_else_fits(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 4 GiB of whole gradients, a quarter of them as shards on 4 ranks; 1 GiB a sample.
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
+        is_whole = setup.grad_accum_steps > 1 and not setup.traits.reduces_each_micro_step
+        return Memory({"gradients": 4 * GIB if is_whole else GIB, "activations": GIB * setup.micro_batch_size}, {})
+
+    def transfers(profile: Any, setup: PredictionSetup) -> list[Transfer]:
+        num_calls = setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
+        return [Transfer("reduce_scatter", 4 * GIB, 4, num_calls)]
+
+    monkeypatch.setattr(predict_module, "peak", peak)
+    monkeypatch.setattr(predict_module, "step_transfers", transfers)
+
+    def plan(gib: int, *overrides: str) -> list[tuple[str, int, int, bool | None]]:
+        machine = replace(find_machine("a100-40gb"), memory_bytes=gib * GIB + 800 * MIB)  # the buffers of NCCL
+        found = predicted("batch.global=32", *overrides, strategies=(kind,), num_ranks=(4,), machine=machine)
+        notes.extend(note for prediction in found for note in prediction.notes)
+        return [
+            (each.option.name, each.option.setup.micro_batch_size, each.option.setup.grad_accum_steps, each.fits)
+            for each in found
+        ]
+
+    notes: list[str] = []
+    reducing = f"{kind}:reduce_each_micro_step=true"
+    assert plan(9) == [(kind, 8, 1, True)], "the whole share fits at once"
+    assert plan(8) == [(kind, 4, 2, True)], "with whole gradients"
+    assert plan(4) == [(kind, 1, 8, False), (reducing, 2, 4, True)]
+    # Three quarters of 4 GiB with each of 4 micro-batches.
+    assert "instead of 3 GiB" in notes[-1]
+    assert "sends 12 GiB" in notes[-1]
+    assert plan(1) == [(kind, 1, 8, False)], "neither fits"
+    assert plan(4, "batch.micro_batch_size=4") == [(kind, 4, 2, False)], "a given size is kept"
+    own = "strategy.kind=zero3", "strategy.reduce_each_micro_step=true"
+    if kind == "zero3":
+        assert plan(4, *own) == [(kind, 2, 4, True)], "the user has it already"
 
 
 @pytest.mark.usefixtures("simple")

@@ -40,6 +40,8 @@ TRAININGS = [
     Training("zero3", {}, 4, task="mlm"),
     Training("zero3", {}, 2, freeze=True, num_layers=3),
     Training("hsdp", {"shard_size": 2}, 4),
+    *(Training(kind, {"reduce_each_micro_step": True}, 4, num_micro_steps=3) for kind in ("zero2", "zero3")),
+    Training("hsdp", {"shard_size": 2, "reduce_each_micro_step": True}, 4, num_micro_steps=3),
     Training("pipeline", {"stages": 2, "schedule": "gpipe"}, 4, num_micro_steps=4),
     Training("pipeline", {"stages": 4}, 4, task="mlm", num_layers=4, num_micro_steps=5),
     Training("pipeline", {"stages": 2, "schedule": "interleaved"}, 2, num_layers=4, num_micro_steps=4),

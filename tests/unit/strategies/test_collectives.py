@@ -43,6 +43,7 @@ TRAININGS = [
     *_sharded(2, precision="bf16", freeze=True),
     *_sharded(4),
     Training("zero3", has_unused=True),
+    Training("hsdp", {"shard_size": 2, "reduce_each_micro_step": True}, 4, has_unused=True, num_micro_steps=3),
     *(
         Training(kind, {"find_unused_parameters": True, "bucket_cap_mb": 0.01}, has_unused=True)
         for kind in ("ddp", "zero1")

@@ -1,6 +1,7 @@
 """The arguments of FSDP2; tests/two_processes checks its results. Offload needs a GPU: only its option is checked."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,13 @@ def reading(kept: dict[str, torch.Tensor], factor: float) -> Any:
         return value if piece is None else piece.cut_from(value, key)
 
     return read
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reducing_each_micro_step_is_a_trait(kind: str):
+    changed = strategy_traits(kind, {"reduce_each_micro_step": True})
+    assert changed == replace(TRAITS[kind], reduces_each_micro_step=True)
+    assert not TRAITS[kind].reduces_each_micro_step
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
     """
     strategy = setup.strategy
     assert isinstance(strategy, DeepSpeedOptions)
-    ranks, times = setup.num_ranks, setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
+    ranks, times = setup.num_ranks, setup.num_reductions
     if strategy.stage == 3:
         gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps
         units, persistent = stage_3_weights(profile, strategy)
@@ -342,7 +342,7 @@ def _seconds(work: Work) -> StepSeconds:
     weights, num_tensors = work.profile.weight_bytes * work.profile.num_parameters, len(work.profile.parameters)
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     whole = work.local_step()
-    times = steps if setup.traits.reduces_each_micro_step else 1
+    times = setup.num_reductions
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
         copied += 2 * steps * work.moved_s(2 * weights)

@@ -86,9 +86,11 @@ def _engine_memory(view: EngineInputs) -> EngineMemory:
         if view.setup.traits.gathers_per_micro_step:  # else gathered weights are kept for the backward pass
             deltas.append(Delta(ends, GATHERED, -unit.gathered))
     deltas += [Delta(end, COMMUNICATION, -last), *_backward(view, units, root)]
-    # Unsharded gradients, which are reduced only in the last micro-batch.
-    always = {GRADIENTS: sum(unit.gradients for unit in (*units, root))} if view.accumulates else {}
-    if view.accumulates and not view.setup.keeps_16_bits:
+    # Of earlier micro-batches: whole gradients, which only the last one reduces, or shards.
+    sums_whole = view.setup.num_reductions < view.setup.grad_accum_steps
+    earlier = sum(unit.gradients for unit in (*units, root)) if sums_whole else view.states.gradients
+    always = {GRADIENTS: earlier} if view.accumulates else {}
+    if sums_whole and not view.setup.keeps_16_bits:
         return EngineMemory(always, (*deltas, *view.copied_gradients()))
     # Gradients exist until the backward pass of their unit ends; those of 16 bits are added to those in fp32 when all
     # gradients of the unit are complete.
@@ -151,10 +153,11 @@ def _reduce_scatter(view: EngineInputs, position: int, unit: _Unit, held: int) -
     """Yield the memory of a unit's reduce-scatter, which frees weights and gradients; `held` is the previous input."""
     yield Delta(position, GATHERED, -unit.gathered)
     yield Delta(position, COMMUNICATION, unit.trained - held)
-    if view.accumulates:
+    if view.setup.num_reductions < view.setup.grad_accum_steps:
         yield Delta(position, GRADIENTS, -unit.gradients)
-    if not view.states.host_gradients:
-        yield Delta(position, GRADIENTS, unit.trained // shard_size(view.setup))
+    yield Delta(position, GRADIENTS, unit.trained // shard_size(view.setup))
+    if view.states.host_gradients or view.setup.num_reductions > 1:  # it is copied to the host, or added to a shard
+        yield Delta(position, GRADIENTS, -(unit.trained // shard_size(view.setup)))
 
 
 def _gathers(profile: Profile, setup: PredictionSetup) -> tuple[int, list[int]]:
@@ -180,7 +183,7 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
     return [
         *(Transfer("all_gather", n, group, times) for n in unit_weights(profile, group)),
         *(Transfer("all_gather", n, group, setup.grad_accum_steps) for n in gathered_again),
-        *(Transfer("reduce_scatter", n, group) for n in gradients),
+        *(Transfer("reduce_scatter", n, group, setup.num_reductions) for n in gradients),
         *(Transfer("all_reduce", n / group, setup.num_ranks // group) for n in gradients),
     ]
 
@@ -193,36 +196,38 @@ def _seconds(work: Work) -> StepSeconds:
     *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in unit_weights(work.profile, group))
     forward = work.gathering_s(work.forward_s, gathers, first)
     between = link_between(work.constants, setup.num_ranks // group, setup.ranks_per_node, stride=group)
-    *reductions, last = (
-        link.seconds("reduce_scatter", num_bytes) + between.seconds("all_reduce", num_bytes / group)
-        for num_bytes in unit_gradients(work.profile, setup, group)
-    )
+    gradients, num_reductions = unit_gradients(work.profile, setup, group), setup.num_reductions
+    *scattered, scattered_last = (link.seconds("reduce_scatter", num_bytes) for num_bytes in gradients)
+    *summed, summed_last = (between.seconds("all_reduce", num_bytes / group) for num_bytes in gradients)
     times, gathered_again = _gathers(work.profile, setup)
     *gathers_again, first_again = (
         link.seconds("all_gather", num_bytes) if num_bytes else 0.0 for num_bytes in gathered_again
     )
-    # The micro-batches before the last one of a step reduce nothing.
-    early = work.gathering_s(work.backward_s, gathers_again[::-1], first_again)
-    reducing = work.gathering_s(work.backward_s, gathers_again[::-1], first_again, reductions[::-1], last)
+    backward = work.backward_s, gathers_again[::-1], first_again
+    # Only the last micro-batch of a step is reduced between groups, and by default within a group.
+    early = work.gathering_s(*backward, *((scattered[::-1], scattered_last) if num_reductions > 1 else ()))
+    reductions = [sum(pair) for pair in zip(scattered, summed, strict=True)]
+    reducing = work.gathering_s(*backward, reductions[::-1], scattered_last + summed_last)
     waiting = times * forward + (setup.grad_accum_steps - 1) * early + reducing
     weights = sum(unit_weights(work.profile, group))
     gathered = times * weights + setup.grad_accum_steps * sum(gathered_again)
     copied = work.moved_s(2 * weights) * gathered / weights
-    copied += work.moved_s(2 * work.grads)
+    copied += num_reductions * work.moved_s(2 * work.grads)
     if setup.keeps_16_bits:  # each rank casts its shards before they are gathered: 4 bytes read, 2 written
         numbers = work.profile.num_parameters / group
         copied += work.moved_s(6 * numbers) * gathered / weights
     hooks, hidden = work.engine_python_s("hooks.unit", work.profile.num_blocks + 1)
     unsharded = work.local_step()
+    summing_less = work.accumulated_s * (1 - 1 / group) if num_reductions > 1 else 0.0  # shards instead of the whole
     exposed = work.scaled_communication_s(waiting + copied + link.seconds("all_reduce", 8))
     exposed += work.scaled_communication_s(hooks)
     is_offloaded = setup.traits.states_on == "cpu"
     return StepSeconds(
         unsharded.forward_s,
-        unsharded.backward_s,
+        unsharded.backward_s - summing_less,
         0.0 if is_offloaded else work.optimizer_s(1 / group, is_sharded=True),
         exposed,
-        offload_s=work.offload_s(group, gathered=gathered, copies_out=1) if is_offloaded else 0.0,
+        offload_s=work.offload_s(group, gathered=gathered, copies_out=num_reductions) if is_offloaded else 0.0,
         hidden_s=hidden,
     )
 
