@@ -28,8 +28,13 @@ from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import deepspeed_setup, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
-KINDS: dict[str, dict[str, Any]] = {"zero3": {}, "deepspeed": {"stage": 3, "param_persistence_threshold": 0}}
-DTYPES = ("float32", "bfloat16")
+KINDS: dict[str, dict[str, Any]] = {
+    "zero3": {},
+    "deepspeed": {"stage": 3, "param_persistence_threshold": 0},
+    "pipeline": {},
+}
+STARTS = {"float32": False, "bfloat16": False, "new weights": True}
+"""Folder of the model's file, or new weights of the same sizes (`model.from_scratch`)."""
 
 
 def anonymous_bytes() -> int:
@@ -63,13 +68,15 @@ def _sampled(peaks: list[int]) -> Iterator[None]:
         peaks.append(max(most[0], anonymous_bytes()))
 
 
-def _start(folder: Path, kind: str, rank: int, world_size: int) -> dict[str, int]:
+def _start(folder: Path, kind: str, rank: int, world_size: int, *, is_new: bool = False) -> dict[str, int]:
     """Return the most bytes until all weights are sharded; DeepSpeed makes the states of its optimizer after that."""
     peaks: list[int] = []
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    options, head = ModelOptions(name=str(folder)), Head("AutoModelForSequenceClassification", 2, ("no", "yes"))
+    options = ModelOptions(name=str(folder), from_scratch=is_new)
+    head = Head("AutoModelForSequenceClassification", 2, ("no", "yes"))
+    kind_options = KINDS[kind] | ({"stages": world_size} if kind == "pipeline" else {})
     strategy: Any = strategy_class(kind)(
-        device=CPU, precision=POLICIES["fp32"], rank=rank, world_size=world_size, **KINDS[kind]
+        device=CPU, precision=POLICIES["fp32"], rank=rank, world_size=world_size, **kind_options
     )
     gc.collect()
     before = anonymous_bytes()
@@ -94,7 +101,12 @@ def _start(folder: Path, kind: str, rank: int, world_size: int) -> dict[str, int
             strategy.prepare(model, blocks, OptimizerFactory(Train(), 10))
     else:
         traced(strategy.prepare, model, blocks, OptimizerFactory(Train(), 10))
+    weights = dict(strategy.state().tensors("model/")) if is_new and folder.name == "small" else {}
     strategy.close()
+    if rank == 0 and weights:
+        whole = load_model(options, "classification", head, tokenizer, POLICIES["fp32"], 1)
+        for key, value in whole.named_parameters():
+            assert torch.equal(weights[f"model/{key}"], value), (kind, key)  # type: ignore[arg-type]
     del stored
     live = trace.peak_bytes - offset
     return {"anonymous": max(peaks) - before, "live": live, "model": sum(sizes), "block": largest}
@@ -106,7 +118,12 @@ def one_rank(rank: int, world_size: int, folder: str, attempt: str) -> None:
     os.environ[RENDEZVOUS_VARIABLE] = str(Path(attempt) / "rendezvous")
     open_process_group(Place(rank, rank, world_size), CPU)
     for kind in KINDS:
-        _start(Path(folder) / "small", kind, rank, world_size)  # imports, and buffers of the connections
-    found = {f"{kind} {name}": _start(Path(folder) / name, kind, rank, world_size) for kind in KINDS for name in DTYPES}
+        # Imports, and buffers of the connections; also the bits of the initial weights.
+        _start(Path(folder) / "small", kind, rank, world_size, is_new=True)
+    found = {
+        f"{kind} {name}": _start(Path(folder) / ("float32" if is_new else name), kind, rank, world_size, is_new=is_new)
+        for kind in KINDS
+        for name, is_new in STARTS.items()
+    }
     (Path(attempt) / f"{rank}.json").write_text(json.dumps(found))
     close_process_group()

@@ -18,7 +18,7 @@ WORLD_SIZES = (2, 4)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a model of 403 MB, in 32 and in 16 bits, and a small one."""
     folder = tmp_path_factory.mktemp("start")
-    for name, num_layers in (("small", 1), ("float32", 8), ("bfloat16", 8)):
+    for name, num_layers in (("small", 4), ("float32", 8), ("bfloat16", 8)):
         sizes = {"hidden_size": 1024, "num_hidden_layers": num_layers, "num_attention_heads": 16}
         model = BertForSequenceClassification(BertConfig(vocab_size=2000, intermediate_size=4096, **sizes))
         model.to(torch.bfloat16 if name == "bfloat16" else torch.float32).save_pretrained(folder / name)

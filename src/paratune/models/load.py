@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from paratune.models.locate import (
     refuse_revision,
     require_weight_files,
     runs_code,
+    weight_folder,
 )
+from paratune.models.new_weights import make_by_blocks
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
@@ -81,7 +84,8 @@ def load_model(
     Args:
         seed: Seed of new weights, so that all processes and strategies start with the same weights.
         head_must_exist: Raise where a weight of the head is missing, for use without training.
-        keeps_stored: Leave 16-bit weights of the folder as they are; `strategies.whole.cast_weights` changes them.
+        keeps_stored: Leave 16-bit weights of the folder as they are, and new blocks of `from_scratch` without memory;
+            `strategies.whole.cast_weights` changes them.
         objective: As for `TaskModel`.
 
     Raises:
@@ -129,7 +133,7 @@ def load_model(
 
 
 def kept_dtype(model: ModelOptions, config: Any = None) -> torch.dtype | None:
-    """Return the dtype of 16 bits in which `load` leaves the weights of a folder (`keeps_stored`), else None.
+    """Return the dtype of 16 bits in which `load` leaves the weights of a file (`keeps_stored`), else None.
 
     Without weight files it is that of the model's own `config`, as of a model that is planned before it is downloaded.
     """
@@ -139,7 +143,7 @@ def kept_dtype(model: ModelOptions, config: Any = None) -> torch.dtype | None:
     is_changed = model.resize_vocabulary or (model.adapter is not None and model.adapter.dora)
     if model.from_scratch or has_own_code or is_changed or adapter_folder(model) is not None:
         return None
-    folder = Path(locate(model.name))
+    folder = weight_folder(model)
     dtype = getattr(config, "dtype", None) if folder.is_dir() and not [*folder.glob("*.safetensors")] else None
     return dtype if dtype in (torch.bfloat16, torch.float16) else stored_dtype(str(folder))
 
@@ -176,7 +180,8 @@ def _build(
                 hf = own_class._from_config(config)
                 set_initial_values(hf, hf.state_dict() if has_own_head(hf) else (), seed)
             else:
-                hf = maker.from_config(config, trust_remote_code=runs_code(model, model.name), **options_of_class)
+                make = partial(maker.from_config, config, trust_remote_code=runs_code(model, model.name))
+                hf = make_by_blocks(partial(make, **options_of_class)) if keeps_stored else make(**options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
         stored = kept_dtype(model) if keeps_stored else None
         hf, info = (own_class or maker).from_pretrained(
@@ -196,11 +201,11 @@ def _build(
         raise
     except Exception as error:
         raise load_error("model", source, error) from error
-    if any(buffer.dtype == stored for buffer in hf.buffers()):  # numbers that the model computes itself, rounded
-        return _build(model, config, auto_class, head_must_exist, seed, keeps_stored=False)
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     if stored is not None:
         draw_in_float32(hf, new, seed)
+        if any(buffer.dtype == stored or bool(buffer.isnan().any()) for buffer in hf.buffers()):  # rounded numbers
+            return _build(model, config, auto_class, head_must_exist, seed, keeps_stored=False)
     if own_class is not None:
         set_initial_values(hf, new, seed)
     if folder is not None:

@@ -185,6 +185,21 @@ def locate(name: str) -> str:
     return name
 
 
+def weight_folder(model: ModelOptions) -> Path:
+    """Return the folder of the weights; of a hub name that in the cache, or the name as a path if they are not there.
+
+    `load_config` has made its newest commit that of the cache, where the hub can be reached.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    folder = Path(locate(model.name))
+    for file in WEIGHT_FILES if not folder.is_dir() else ():
+        if isinstance(found := try_to_load_from_cache(model.name, file, revision=model.revision), str):
+            parts = set(read_json(Path(found))["weight_map"].values()) if file.endswith(".json") else set()
+            return Path(found).parent if all(Path(found).with_name(part).exists() for part in parts) else folder
+    return folder
+
+
 def teacher_folder(name: str) -> Path:
     """Return the model folder of a teacher (`distil.teacher`), a run folder or a model folder.
 

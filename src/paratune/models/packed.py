@@ -23,8 +23,8 @@ from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.blocks import shorten_last_layer
-from paratune.models.stored import changed
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks, trial_batch
+from paratune.precision import changed
 
 _BUCKETS = 4
 """Parts of a micro-batch in the bucketed layout on the CPU, where small passes have no extra cost per pass."""
@@ -167,7 +167,7 @@ def _precision_problem(
     all_tensors = [*model.parameters(), *model.buffers()]
     try:
         with (
-            changed(all_tensors, lambda data: data.to(device)),
+            changed(all_tensors, lambda tensor: tensor.data.to(device)),
             torch.autocast(device.type, dtype=dtype, enabled=dtype is not None),
         ):
             results = [_run(model, batch.to(device)) for batch in (padded, pack(padded))]

@@ -5,16 +5,17 @@ the host in each process, before any of it is sharded. As views of the file its 
 processes on one machine share the pages that they read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from paratune.models.task_model import find_blocks
+from paratune.precision import changed, values_of
 
 _DTYPES: Final = {"BF16": torch.bfloat16, "F16": torch.float16}
 
@@ -29,12 +30,17 @@ def stored_dtype(source: str) -> torch.dtype | None:
 
 
 def draw_in_float32(hf: Any, names: Sequence[str], seed: int) -> None:
-    """Draw the new weights of a model again in float32: the same bits as in a model that is loaded in float32."""
-    weights = dict(hf.named_parameters(remove_duplicate=False))
-    for name in weights.keys() & set(names):  # a buffer has the values of its own code
-        weights[name].data = weights[name].data.float()
-        # transformers initialises what lacks this mark, and skips modules that have it.
-        weights[name]._is_hf_initialized = False
+    """Draw the new weights of a model again in float32: the same bits as in a model that is loaded in float32.
+
+    Also compute the 16-bit buffers again that are in no file; those that the code of the model leaves alone are NaN.
+    """
+    new: dict[str, Any] = {name: own for name, own in hf.named_parameters(remove_duplicate=False) if name in names}
+    for name, own in hf.named_buffers():
+        if own.dtype in _DTYPES.values() and name not in hf.state_dict():
+            new[name] = own.fill_(torch.nan)
+    for name, own in new.items():
+        own.data = own.data.float()
+        own._is_hf_initialized = False  # transformers initialises what lacks this mark, and skips modules that have it
         parts = name.split(".")
         for number in range(len(parts)):
             hf.get_submodule(".".join(parts[:number]))._is_hf_initialized = False
@@ -43,23 +49,10 @@ def draw_in_float32(hf: Any, names: Sequence[str], seed: int) -> None:
         hf.initialize_weights()
 
 
-@contextmanager
-def changed(tensors: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """In the block, the tensors have other data; their own may be views of a file."""
-    own = [(tensor, tensor.data) for tensor in tensors]
-    try:
-        for tensor, data in own:
-            tensor.data = change(data)
-        yield
-    finally:
-        for tensor, data in own:
-            tensor.data = data
-
-
 def float32_shapes(hf: nn.Module) -> AbstractContextManager[None]:
     """In the block, 16-bit weights are float32 without memory: layers that are made for them get float32 weights."""
     held = [parameter for parameter in hf.parameters() if parameter.dtype in _DTYPES.values()]
-    return changed(held, lambda data: torch.zeros(()).expand(data.shape))
+    return changed(held, lambda weight: torch.zeros(()).expand(weight.shape))
 
 
 @contextmanager
@@ -74,7 +67,7 @@ def few_blocks(hf: nn.Module, dtype: torch.dtype) -> Iterator[None]:
         for layers in lists:
             del layers[3:-1]
         floats = [tensor for tensor in (*hf.parameters(), *hf.buffers()) if tensor.is_floating_point()]
-        with changed(floats, lambda data: data.to(dtype)):
+        with changed(floats, lambda tensor: values_of(tensor)().to(dtype)):
             yield
     finally:
         for layers in lists:

@@ -24,6 +24,7 @@ from paratune.models.attention.register import NAME as PACKED
 from paratune.models.attention.register import attention_name
 from paratune.models.objectives import OBJECTIVES, Objective, at_least_float32, weighted_sum
 from paratune.models.own_model import has_own_head
+from paratune.precision import values_of
 
 Pooling = Literal["first", "mean"]
 ATTENTION: Final = "_attn_implementation"
@@ -379,5 +380,7 @@ def weights_fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(parameter.detach().float().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(
+            values_of(parameter)().detach().float().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+        )
     return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Precision policies: the dtypes of parameters, computation and reduction, and warnings about slow devices."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +24,28 @@ def frozen_linear_weights(module: nn.Module) -> set[Tensor]:
         is_linear = isinstance(child, nn.Linear) or type(child).__name__ == "Conv1D"
         (linear if is_linear else others).update(child.parameters(recurse=False))
     return {weight for weight in linear - others if not weight.requires_grad}
+
+
+def values_of(weight: Tensor) -> Callable[[], Tensor]:
+    """Return a function that returns the present values of a weight.
+
+    It draws new weights that have no memory yet (`models.new_weights`), each time, in the dtype of the model.
+    """
+    draw, data = vars(weight).get("draw"), weight.data
+    return draw or (lambda: data)
+
+
+@contextmanager
+def changed(tensors: Iterable[Tensor], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """In the block, the tensors have the data of `change`; their own may be views of a file."""
+    own = [(tensor, tensor.data) for tensor in tensors]
+    try:
+        for tensor, _ in own:
+            tensor.data = change(tensor)
+        yield
+    finally:
+        for tensor, data in own:
+            tensor.data = data
 
 
 @dataclass(frozen=True)

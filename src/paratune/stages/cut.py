@@ -8,8 +8,8 @@ every stage, from the batch, which every stage has. A trial pass with autograd f
 Dimensions: `B` rows, `S` padded length, `D` width.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,24 +43,29 @@ class _StopPass(BaseException):
 class CutModel:
     """A `BatchModel` whose forward pass can be run in parts; a call of the model itself works as before."""
 
-    def __init__(self, model: Any, blocks: Sequence[nn.Module]) -> None:
+    def __init__(
+        self, model: Any, blocks: Sequence[nn.Module], values: Callable[..., AbstractContextManager[Any]] = nullcontext
+    ) -> None:
+        """Prepare a model; in the context of `values` a block has its values, which only the check of spans needs."""
         self.model = model
         self.num_blocks = len(blocks)
-        self._blocks = list(blocks)
+        self.blocks = list(blocks)
+        self.values = values
+        self._around: Callable[..., AbstractContextManager[Any]] = nullcontext
         self._span: BlockSpan | None = None
         self._received: Tensor | None = None
         self._skipped: dict[int, dict[nn.Module, tuple[int, ...]]] = {}
         """For each block at which a span may begin: modules whose output is not needed, with its shape in a trial."""
         self._num_outputs = 0
         """0 if a block returns only the hidden states, otherwise the length of its tuple, where they are first."""
-        in_blocks = {module for block in self._blocks for module in block.modules()}
+        in_blocks = {module for block in self.blocks for module in block.modules()}
         self._outside = {
             name: module
             for name, module in model.named_modules()
             if module is not model and any(True for _ in module.parameters()) and in_blocks.isdisjoint(module.modules())
         }
         """Modules with weights that are not in a block and contain no block."""
-        for number, block in enumerate(self._blocks):
+        for number, block in enumerate(self.blocks):
             block.forward = partial(self._run_block, number, block.forward)
         for module in self._outside.values():
             module.forward = partial(self._run_outside, module, module.forward)
@@ -148,17 +153,16 @@ class CutModel:
 
     def _run_block(self, number: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
         span = self._span
-        if span is None:
-            return forward(*args, **kwargs)
-        if number < span.begin:
+        if span is not None and number < span.begin:
             return (self._received, *[None] * (self._num_outputs - 1)) if self._num_outputs else self._received
-        if number == span.begin and self._received is not None:
+        if span is not None and number == span.begin and self._received is not None:
             if args:
                 args = (self._received, *args[1:])
             else:
                 kwargs["hidden_states"] = self._received
-        output = forward(*args, **kwargs)
-        if number == span.end - 1 and span.end < self.num_blocks:
+        with self._around(self.blocks[number]):
+            output = forward(*args, **kwargs)
+        if span is not None and number == span.end - 1 and span.end < self.num_blocks:
             raise _StopPass(_hidden(output))
         return output
 
@@ -173,7 +177,7 @@ class CutModel:
     def _first_hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states after the first block, and record the form in which blocks return them."""
         outputs: list[Any] = []
-        handle = self._blocks[0].register_forward_hook(lambda _module, _args, output: outputs.append(output))
+        handle = self.blocks[0].register_forward_hook(lambda _module, _args, output: outputs.append(output))
         try:
             with torch.no_grad():
                 self.model(batch)
@@ -214,10 +218,12 @@ class CutModel:
 
     def _check(self, spans: Sequence[BlockSpan]) -> None:
         batch, hidden = self._probe_batch(), None
+        self._around = self.values
         with torch.no_grad():
             whole: Tensor = self.model(batch)
             for span in spans:
                 hidden = self.run(span, batch, hidden)
+        self._around = nullcontext
         assert hidden is not None
         if hidden.shape != whole.shape or not torch.allclose(hidden, whole, rtol=1e-4, atol=1e-5):
             named = ", ".join(f"{span.begin}-{span.end - 1}" for span in spans)

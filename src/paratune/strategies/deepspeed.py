@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
-from paratune.precision import Precision
+from paratune.precision import Precision, values_of
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
@@ -74,7 +74,7 @@ class DeepSpeedStrategy:
         self._until_close.callback(setattr, functional, "linear", functional.linear)
         # DeepSpeed makes its fp32 weights from the 16-bit ones; below they get the loaded fp32 values again.
         named = model.named_parameters() if self._options.keeps_16_bits else ()
-        loaded = {f"model/{name}": p.detach() for name, p in named}
+        loaded = {f"model/{name}": values_of(p) for name, p in named}
         self._model = model
         if self._options.stage < 3:
             whole.place(model, self._device, self._precision, self.traits)
@@ -91,7 +91,7 @@ class DeepSpeedStrategy:
             precision=self._precision,
         )
         if self._options.keeps_16_bits:
-            self.state().load(loaded.__getitem__, loaded)
+            self.state().load(lambda key: loaded[key](), loaded)
             if self._precision.scales_loss:
                 self._engine_scale = EngineScale(self._engine.optimizer)
 

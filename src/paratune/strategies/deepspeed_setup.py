@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from paratune.config.strategy_sections import STAGES, deepspeed_limits
 from paratune.errors import LaunchError, require
-from paratune.precision import Precision
+from paratune.precision import Precision, values_of
 from paratune.strategies import deepspeed_double as double
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,8 @@ def _shard(
         for parameter in unit.parameters():
             if not hasattr(parameter, "ds_id"):
                 # A copy: Init writes rank 0's weights into it, and pages of a file would stay in memory after that.
-                parameter.data = parameter.data.to(dtype, copy=True)
+                parameter.data = values_of(parameter)().to(dtype, copy=True)
+                vars(parameter).pop("draw", None)
         # Init reads the whole configuration each time, and leaves weights alone that are sharded already.
         init = deepspeed.zero.Init(module=unit, config_dict_or_path=copy.deepcopy(config))
     for buffer in model.buffers():

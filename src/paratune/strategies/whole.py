@@ -4,7 +4,8 @@ A rank has the whole of each weight or, with FSDP2, a shard of it (a `DTensor`).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.optim import AdamW, Optimizer
 from paratune.base.piece import Piece
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
-from paratune.precision import Precision, frozen_linear_weights
+from paratune.precision import Precision, changed, frozen_linear_weights, values_of
 from paratune.strategies.loss_scale import LossScaler, UpdateStop, spoil_gradient
 from paratune.strategies.protocol import Phases, Read
 
@@ -43,8 +44,9 @@ def place(
 def cast_weights(module: nn.Module, precision: Precision, traits: Traits, device: torch.device | None = None) -> None:
     """Change weights in place, one by one, from the dtype of their file to that of training; also move to a device."""
     for tensor, dtype in training_dtypes(module, precision, traits):
-        if dtype != tensor.dtype or (device is not None and device != tensor.device):
-            tensor.data = tensor.data.to(device or tensor.device, dtype)
+        values, is_new = values_of(tensor), vars(tensor).pop("draw", None) is not None
+        if is_new or dtype != tensor.dtype or (device is not None and device != tensor.device):
+            tensor.data = values().to(device or tensor.device, dtype)
 
 
 def training_dtypes(module: nn.Module, precision: Precision, traits: Traits) -> list[tuple[Tensor, torch.dtype]]:
@@ -59,6 +61,27 @@ def training_dtypes(module: nn.Module, precision: Precision, traits: Traits) -> 
         (tensor, precision.param_dtype if tensor.is_floating_point() and tensor not in held else tensor.dtype)
         for tensor in (*module.parameters(), *module.buffers())
     ]
+
+
+@contextmanager
+def blocks_without_memory(
+    model: nn.Module, blocks: Sequence[nn.Module], precision: Precision, traits: Traits
+) -> Iterator[Callable[..., AbstractContextManager[None]]]:
+    """In the block, the weights of blocks are zeros without memory, and all others changed by `cast_weights`.
+
+    It returns a function: in the block of `values(module, device)` the module of the model has its values.
+    """
+    own: dict[Tensor, Callable[[], Tensor]] = {w: values_of(w) for block in blocks for w in block.parameters()}
+    dtypes = dict(training_dtypes(model, precision, traits))
+    for tensor in dtypes.keys() - own.keys():
+        tensor.data = tensor.data.to(dtypes[tensor])
+
+    def values(block: nn.Module, device: torch.device | None = None) -> AbstractContextManager[None]:
+        return changed(block.parameters(), lambda weight: own[weight]().to(device or "cpu", dtypes[weight]))
+
+    with changed(own, lambda weight: torch.zeros((), dtype=dtypes[weight]).expand(weight.shape)):
+        yield values
+    own.clear()  # `values` may live longer than weights that are not needed
 
 
 def set_training(model: nn.Module, training: bool) -> None:

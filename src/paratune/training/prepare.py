@@ -275,8 +275,9 @@ def initial_model(prepared: Prepared) -> TaskModel:
     """
     config = prepared.config
     with working(f"load the model {config.model.name}"):
-        # An outside strategy may not know `whole.cast_weights`.
+        # An outside strategy may not know `whole.cast_weights`. New weights are drawn twice if a strategy shards them.
         keeps_stored = not isinstance(config.strategy, OutsideStrategy)
+        keeps_stored &= not config.model.from_scratch or "gradients" in prepared.traits.shards
         model = prepared.recipe.load_model(
             config.model, prepared.tokenizer, prepared.precision, config.run.seed, keeps_stored=keeps_stored
         )
@@ -289,7 +290,7 @@ def initial_model(prepared: Prepared) -> TaskModel:
         if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
         dtype = prepared.precision.param_dtype
-        is_stored = any(parameter.dtype != dtype for parameter in model.parameters())
+        is_stored = any(parameter.dtype != dtype or hasattr(parameter, "draw") for parameter in model.parameters())
         # Neither a copy in float32 nor a model that is not sharded yet may need more memory than the training.
         few = prepared.device.type == "cuda" and "gradients" in prepared.traits.shards
         enable_packed_batches(

@@ -1,20 +1,24 @@
 """Models that are stored in 16 bits: the same bits as when they are loaded in float32, in less memory."""
 
+import json
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
 from architectures import CONFIGS
 from raised import raises_code
-from tiny import tiny_config, tiny_model, tiny_tokenizer
+from tiny import VOCABULARY, tiny_config, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
-from transformers import AutoModel, BertConfig, BertForSequenceClassification
+from transformers import AutoModel, BertConfig, BertForSequenceClassification, GemmaConfig
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
+from paratune import hub
 from paratune.batch.packing import pack
 from paratune.config.sections import LoraOptions, ModelOptions, Train
 from paratune.config.traits import TRAITS
@@ -42,7 +46,7 @@ def stored(folder: Path, dtype: torch.dtype) -> Path:
     return folder
 
 
-def load(folder: Path, precision: str = "fp32", adapter: LoraOptions | None = None, **options: bool) -> TaskModel:
+def load(folder: Path | str, precision: str = "fp32", adapter: LoraOptions | None = None, **options: bool) -> TaskModel:
     model = ModelOptions(name=str(folder), adapter=adapter)
     return load_model(model, "classification", HEAD, tiny_tokenizer(), POLICIES[precision], seed=7, **options)
 
@@ -66,6 +70,30 @@ def test_a_plan_knows_the_dtype_of_a_folder_without_weights(tmp_path: Path):
         assert kept_dtype(named.model_copy(update=options), config) is None
     stored(tmp_path, torch.float32)
     assert kept_dtype(named, config) is None, "the weights decide"
+
+
+def test_a_model_in_the_cache_of_the_hub_is_loaded_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # The layout of huggingface_hub: refs/main names the commit, snapshots/COMMIT has its files.
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "unreachable_reason", lambda: "this test has no network")
+    cached = tmp_path / "models--some--model"
+    snapshot = stored(cached / "snapshots" / ("a" * 40), torch.bfloat16)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+    named = ModelOptions(name="some/model")
+    assert kept_dtype(named) == torch.bfloat16
+    assert kept_dtype(named.model_copy(update={"revision": "another"})) is None
+    assert kept_dtype(ModelOptions(name="some/other")) is None
+    plain, kept = load("some/model"), load("some/model", keeps_stored=True)
+    assert {weight.dtype for block in find_blocks(kept) for weight in block.parameters()} == {torch.bfloat16}
+    assert weights_fingerprint(plain) == weights_fingerprint(kept)
+    # A model in parts, of which one is not there yet: its dtype is unknown.
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (snapshot / "model.safetensors").rename(snapshot / "model-1.safetensors")
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert kept_dtype(named) is None
+    shutil.copy(snapshot / "model-1.safetensors", snapshot / "model-2.safetensors")
+    assert kept_dtype(named) == torch.bfloat16
 
 
 def test_weights_of_two_dtypes_are_loaded_in_float32(tmp_path: Path):
@@ -96,6 +124,20 @@ def test_a_model_that_computes_numbers_in_its_dtype_is_loaded_in_float32(
     plain, kept = load(tmp_path), load(tmp_path, keeps_stored=True)
     assert {tensor.dtype for tensor in kept.parameters()} == {torch.float32}
     assert kept.hf.bert.embeddings.slopes.dtype == torch.float32
+    assert weights_fingerprint(plain) == weights_fingerprint(kept)
+
+
+def test_numbers_that_a_model_computes_in_its_dtype_are_computed_again_in_float32(tmp_path: Path):
+    # Gemma multiplies embeddings by the root of its width, here of 40: in bf16 it is 6.3125.
+    sizes = {"hidden_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    config = GemmaConfig(**sizes, head_dim=16, intermediate_size=64, vocab_size=len(VOCABULARY), pad_token_id=0)
+    AutoModel.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path)
+    tiny_tokenizer(tmp_path)
+    plain, kept = load(tmp_path), load(tmp_path, keeps_stored=True)
+    assert {weight.dtype for block in find_blocks(kept) for weight in block.parameters()} == {torch.bfloat16}
+    scales = [model.hf.get_buffer("model.embed_tokens.embed_scale") for model in (plain, kept)]
+    assert scales[1].dtype == torch.float32
+    assert float(scales[1]) == float(scales[0]) == pytest.approx(40**0.5, rel=1e-7)
     assert weights_fingerprint(plain) == weights_fingerprint(kept)
 
 

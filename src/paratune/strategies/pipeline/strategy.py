@@ -24,7 +24,7 @@ from paratune.config.feasibility import stage_reasons
 from paratune.config.problems import refuse
 from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.errors import ConfigError
-from paratune.precision import Precision
+from paratune.precision import Precision, changed
 from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
@@ -101,9 +101,10 @@ class PipelineStrategy:
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = model
-        whole.cast_weights(model, self._precision, self.traits)  # trial passes find the weights of each stage
-        self._cut = CutModel(model, blocks)
-        self._divide()
+        # Trial passes find the weights of each stage, and need the values of one block at a time.
+        with whole.blocks_without_memory(model, blocks, self._precision, self.traits) as values:
+            self._cut = CutModel(model, blocks, values)
+            self._divide()
         parameters = dict(model.named_parameters())
         users = {
             name: [stage for stage, used in enumerate(self._used) if name in used] or [self._num_stages - 1]
@@ -121,6 +122,7 @@ class PipelineStrategy:
                 # Emptied and not deleted, so that names, tied weights and `state_dict` are those of the whole model.
                 if name not in needed:
                     parameter.data = parameter.data.new_empty(0)
+                    vars(parameter).pop("draw", None)
         self._own = {name: parameter for name, parameter in parameters.items() if name in own}
         self._shapes = shapes
         whole.place(model, self._device, self._precision, self.traits)
@@ -239,12 +241,13 @@ class PipelineStrategy:
         costs = torch.zeros(self._cut.num_blocks, dtype=torch.float64)
         self._cut.costs()  # finds the arguments without which blocks can run
         if self.layout.rank == 0:
-            self._model.to(self._device)
-            hidden = None
-            for number in range(self._cut.num_blocks):
-                costs[number], hidden = self._timed(BlockSpan(number, number + 1), hidden)
-            self._model.to("cpu")
-            self._model.zero_grad(set_to_none=True)
+            inside, hidden = {weight for block in self._cut.blocks for weight in block.parameters()}, None
+            outside = {*self._model.parameters(), *self._model.buffers()} - inside
+            with changed(outside, lambda tensor: tensor.data.to(self._device)):
+                for number, block in enumerate(self._cut.blocks):
+                    with self._cut.values(block, self._device):
+                        costs[number], hidden = self._timed(BlockSpan(number, number + 1), hidden)
+                        self._model.zero_grad(set_to_none=True)
         return reduce_over_ranks(costs, "max").tolist()
 
     def _timed(self, span: BlockSpan, received: Tensor | None) -> tuple[float, Tensor]:
