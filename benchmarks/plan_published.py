@@ -12,6 +12,7 @@ import json
 import logging
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ CONFIG_FILES = {
     "classification": "finetune/imdb.yaml",
     "ner": "finetune/ner.yaml",
 }
+ALL_TOKENS = 0.999
+"""Share of hidden tokens with which the head computes as many as that of a decoder; 1 is not allowed."""
 CLOSE = 0.35
 """Target of a plan without measured figures, as a share of the measured time."""
 CLOSE_WITH_ANCHOR = 0.15
@@ -94,8 +97,26 @@ class Planned:
         return ", ".join([*parts, cell.get("strategy", ""), cell["precision"], f"{cell['micro_batch']}{steps}", *more])
 
 
-def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -> Iterator[Planned]:
-    """Plan each cell; models and micro-batches that several cells share are traced once."""
+def write_shapes(shapes: Mapping[str, Mapping[str, int]], folder: Path) -> None:
+    """Write config.json of each shape into a folder of its name."""
+    for name, sizes in shapes.items():
+        config = {
+            **sizes,
+            "model_type": "bert",
+            "architectures": ["BertForMaskedLM"],
+            "max_position_embeddings": 4096,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+        }
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any], shapes: Path) -> Iterator[Planned]:
+    """Plan each cell; models and micro-batches that several cells share are traced once.
+
+    `shapes` is the folder of `write_shapes`.
+    """
     jobs: dict[str, tuple[LoadedConfig, Any, Profiles]] = {}
     for number, cell in enumerate(cells, start=1):
         print(f"\r{number} of {len(cells)}", end="", file=sys.stderr, flush=True)
@@ -110,6 +131,9 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
             "train.optimizer": "adamw",
             "train.activation_checkpointing": cell.get("checkpointing"),
         }
+        if (shape := shapes / cell["model"]).is_dir():
+            settings |= {"model.name": str(shape), "model.tokenizer": None, "model.from_scratch": False}
+            settings |= {"task.mask_probability": ALL_TOKENS}
         config = CONFIGS / CONFIG_FILES[cell["task"]]
         key = f"{config} {cell['length']} {settings}"
         overrides = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
@@ -156,7 +180,9 @@ def main() -> None:
     logging.disable(logging.WARNING)
     published = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     cells = [cell for cell in published["cells"] if not options.only or cell["source"] in options.only]
-    planned = list(plan_cells(cells, published["sources"]))
+    with tempfile.TemporaryDirectory() as folder:
+        write_shapes(published["shapes"], Path(folder))
+        planned = list(plan_cells(cells, published["sources"], Path(folder)))
     timed = [planned_cell for planned_cell in planned if planned_cell.is_timed]
     print("\n".join([*machine_lines(), "", *summary_lines(timed), "", *anchor_lines(timed), "", *time_table(timed)]))
     print(
