@@ -229,8 +229,8 @@ def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> list[Delta]:
 
 def _coordinate(
     view: EngineInputs, limits: Limits, small: set[int], live: set[int], released: set[int] | None = None
-) -> tuple[list[Delta], set[int]]:
-    """Return what DeepSpeed gathers in a forward and backward pass, and after which uses it releases a weight.
+) -> tuple[list[Delta], set[int], list[tuple[int, int]]]:
+    """Return the memory of what DeepSpeed gathers in both passes, and after which uses it releases a weight.
 
     With each use of a weight it gathers the next weights of both passes, until `max_live_parameters` are there, and
     skips those that are there already. It releases a weight after a use, unless it has skipped a later use, or the next
@@ -252,7 +252,8 @@ def _coordinate(
         later = next_use.get(number)
         is_reused[at] = later is not None and traversed[later] - traversed[at + 1] < limits.max_reuse_distance
         next_use[number] = at
-    num_live, queue, not_kept = 0, 0, set[int]()
+    num_live, queue, not_kept = sum(numel[number] for number in live - small), 0, set[int]()
+    gathered: list[tuple[int, int]] = []
     passed: dict[int, int] = {}  # by weight, its last use that has left the queue
     copied: dict[int, int] = {}  # by the first weight of a collective, the bytes of its output
     freed: dict[int, int] = {}  # by the last one
@@ -264,6 +265,7 @@ def _coordinate(
             number = uses[at][1]
             if number not in live:
                 live.add(number)
+                gathered.append((position, number))
                 num_live += numel[number]
                 deltas.append(Delta(position, GATHERED, num_bytes[number]))
             deltas.append(Delta(position, GATHERED, copied.pop(number, 0)))
@@ -277,6 +279,7 @@ def _coordinate(
             if number not in live:
                 live.add(number)
                 ahead.append(number)
+                gathered.append((position, number))
                 num_ahead += numel[number]
         num_live += num_ahead
         is_joined, output = len(ahead) > 1 and num_ranks > 1, sum(num_bytes[number] for number in ahead)
@@ -291,23 +294,39 @@ def _coordinate(
                 live.remove(number)
                 num_live -= numel[number]
                 deltas.append(Delta(end, GATHERED, -num_bytes[number]))
-    return deltas, not_kept
+    return deltas, not_kept, gathered
 
 
-def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[int], int]:
-    """Return the weights that DeepSpeed's stage 3 gathers.
+def _gathers(profile: Profile, setup: PredictionSetup) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the bytes of each unit that stage 3 gathers in each forward, and in each backward pass of a step.
 
-    Returns:
-        The bytes of each unit that are gathered for every pass (in fact up to two blocks stay gathered between the
-        passes), the rest last; and the bytes of persistent weights, which are gathered once, after the update.
+    The last unit is the rest. Below `max_live_parameters` a micro-batch gathers each weight once, for both passes.
     """
-    threshold, size = _limits(profile, strategy).param_persistence_threshold, profile.weight_bytes
-    units = [size * count(p for p in part.parameters if p.numel > threshold) for part in profile.parts]
-    return units, size * profile.num_parameters - sum(units)
+    strategy = setup.strategy
+    assert isinstance(strategy, DeepSpeedOptions)
+    forward, backward = list[list[int]](), list[list[int]]()
+    if setup.num_ranks == 1 and not strategy.offload_parameters:
+        return forward, backward
+    limits, view = _limits(profile, strategy), EngineInputs(profile, setup, States(), 1)
+    threshold, blocks = limits.param_persistence_threshold, profile.num_blocks
+    small = {number for number, weight in enumerate(profile.parameters) if weight.numel <= threshold}
+    released = _coordinate(view, limits, small, set())[1] if view.accumulates else None
+    live = {*small}
+    for _ in range(min(2, setup.grad_accum_steps)):
+        passes = [0] * (blocks + 1), [0] * (blocks + 1)
+        for position, number in _coordinate(view, limits, small, live, released)[2]:
+            weight = profile.parameters[number]
+            unit = blocks if weight.block is None else weight.block
+            passes[position >= profile.timeline.num_forward][unit] += profile.weight_bytes * weight.numel
+        forward.append(passes[0])
+        backward.append(passes[1])
+    # All later micro-batches gather what the second one gathers.
+    more = setup.grad_accum_steps - len(forward)
+    return forward + more * forward[-1:], backward + more * backward[-1:]
 
 
 def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    """Stages 1 and 2 sum whole buckets on all ranks; stage 3 gathers most weights for each pass.
+    """Stages 1 and 2 sum whole buckets on all ranks; stage 3 gathers weights that are not there.
 
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter`; stage3.py, `_post_step`.
     """
@@ -315,11 +334,10 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
     assert isinstance(strategy, DeepSpeedOptions)
     ranks, times = setup.num_ranks, setup.num_reductions
     if strategy.stage == 3:
-        gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps
-        units, persistent = stage_3_weights(profile, strategy)
+        forward, backward = _gathers(profile, setup)
         return [
-            *(Transfer("all_gather", num_bytes, ranks, gathers) for num_bytes in units),
-            Transfer("all_gather", persistent, ranks),
+            *(Transfer("all_gather", n, ranks) for units in (*forward, *backward) for n in units if n),
+            Transfer("all_gather", _persistent_bytes(profile, strategy, ranks), ranks),
             *(Transfer("reduce_scatter", num_bytes, ranks, times) for num_bytes in unit_gradients(profile, setup)),
         ]
     gradients = sum(unit_gradients(profile, setup))
@@ -345,13 +363,15 @@ def _seconds(work: Work) -> StepSeconds:
     times = setup.num_reductions
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
-        copied += 2 * steps * work.moved_s(2 * weights)
-        units, persistent = stage_3_weights(work.profile, strategy)
-        *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in units)
+        passes = _gathers(work.profile, setup)
+        copied += work.moved_s(2 * sum(sum(units) for each in passes for units in each))
         *reduced, last = (link.seconds("reduce_scatter", n) for n in unit_gradients(work.profile, setup))
-        waiting = link.seconds("all_gather", persistent)
-        forward = work.gathering_s(work.forward_s, gathers, first)
-        waiting += steps * (forward + work.gathering_s(work.backward_s, gathers[::-1], first, reduced[::-1], last))
+        waiting = link.seconds("all_gather", _persistent_bytes(work.profile, strategy, ranks))
+        for forward, backward in zip(*passes, strict=True):
+            *gathers, first = (link.seconds("all_gather", n) if n else 0.0 for n in forward)
+            waiting += work.gathering_s(work.forward_s, gathers, first)
+            *gathers, first = (link.seconds("all_gather", n) if n else 0.0 for n in backward)
+            waiting += work.gathering_s(work.backward_s, gathers[::-1], first, reduced[::-1], last)
     else:
         waiting = times * link.seconds("all_reduce", work.grads)
         waiting += link.seconds("all_gather", work.grads) if strategy.stage else 0.0
@@ -359,20 +379,20 @@ def _seconds(work: Work) -> StepSeconds:
     hooks, hidden = work.engine_python_s(name, num_tensors) if strategy.stage else (0.0, 0.0)
     if (wait := WAITS.get(strategy.stage)) is not None:
         hooks += steps * num_tensors * work.constants.value(wait, 0.0)
-    backward = whole.backward_s + copied + hooks
+    backward_s = whole.backward_s + copied + hooks
     share = 1 / ranks if strategy.stage else 1.0
     exposed = work.scaled_communication_s(waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         copies_out = steps if strategy.stage >= 2 else 1  # after each micro-batch in which gradients are reduced
         offload = work.offload_s(ranks, gathered=copies_in * weights, copies_out=copies_out)
-        return StepSeconds(whole.forward_s, backward, 0.0, exposed, offload_s=offload, hidden_s=hidden)
+        return StepSeconds(whole.forward_s, backward_s, 0.0, exposed, offload_s=offload, hidden_s=hidden)
     updating = work.optimizer_s(share)
     if setup.keeps_16_bits:
         # Gradients are copied flat, 2 + 2 bytes a number, and cast to fp32, 2 + 4; new weights are cast back, 4 + 2.
         # Source: stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
         updating += work.moved_s(16 * share * work.profile.num_trained)
-    return StepSeconds(whole.forward_s, backward, updating, exposed, hidden_s=hidden)
+    return StepSeconds(whole.forward_s, backward_s, updating, exposed, hidden_s=hidden)
 
 
 DEEPSPEED = PlanFunctions(_states, _transfers, _seconds, _engine_memory)
