@@ -77,8 +77,9 @@ def build_model(
         config.pad_token_id = 0
     if attention is not None:
         config._attn_implementation = attention
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(precision.pass_dtype or precision.param_dtype)
+    before, dtype = torch.get_default_dtype(), precision.pass_dtype or precision.param_dtype
+    config.dtype = dtype  # not that of the model's files: training loads the weights in its own
+    torch.set_default_dtype(dtype)
     try:
         auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
         maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
@@ -100,6 +101,9 @@ def build_model(
             ) from error
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
+        for parameter in hf.parameters():  # some models make a weight in float32 whatever the default is
+            if parameter.dtype == torch.float32 != dtype:
+                parameter.data = parameter.data.to(dtype)
         objective = embedding(task) if isinstance(task, EmbeddingTask) else None
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:

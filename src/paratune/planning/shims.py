@@ -81,6 +81,10 @@ class Kernels(TorchFunctionMode):
             args, kwargs = tree_map(
                 lambda x: x.float() if isinstance(x, Tensor) and x.dtype in HALF else x, (args, kwargs)
             )
+        if func is torch.tensor and isinstance(args[0], bool | int | float):
+            # As in a training, which sets no default device: the CPU's, so that its value can be read (DeBERTa slices
+            # by it).
+            kwargs.setdefault("device", "cpu")
         if func is functional.dropout and self._on_cuda:
             return _dropout(*args, **kwargs)
         if func is functional.scaled_dot_product_attention:

@@ -40,7 +40,9 @@ WIDTH = {
     "distilbert": {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512},
 }
-KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "modernbert", "gpt2")
+KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta", "deberta-v2", "modernbert", "gpt2")
+RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0}
+"""As in all published DeBERTa models; the default has no relative attention."""
 LENGTHS = [(3,), (16,) * 4, (40, 7, 21), (128, 128), (300, 12, 1, 57)]
 GRID = [
     # Rows of one length where their number is odd, else from the longest down to half of it.
@@ -61,6 +63,10 @@ def small(kind: str) -> Any:
     size = dict(WIDTH.get(kind, WIDTH["bert"]), vocab_size=1000, pad_token_id=0)
     if kind in ("roberta",):
         size["max_position_embeddings"] = 514
+    if kind.startswith("deberta"):
+        size |= RELATIVE
+    if kind == "deberta-v2":
+        size |= {"share_att_key": True, "position_buckets": 32, "norm_rel_ebd": "layer_norm"}
     return AutoConfig.for_model(kind, **size)
 
 
@@ -235,3 +241,23 @@ def test_a_model_that_loops_over_a_set_allocates_in_one_order(monkeypatch: pytes
     profile(small("modernbert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False)
     assert seen == [(name, list("mnopqrstuvwxyz")) for name in ("full_attention", "sliding_attention")]
     assert "set" not in vars(module)
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_the_dtype_of_the_files_does_not_change_the_trace(name: str) -> None:
+    # Training loads the weights in the dtype of its precision, whatever config.json says.
+    stored = small("bert")
+    stored.dtype = torch.bfloat16
+    first, second = (profile(config, TASK, Shape((16, 9)), POLICIES[name]) for config in (small("bert"), stored))
+    assert first.weight_bytes == second.weight_bytes == 4
+    assert first == second
+
+
+@pytest.mark.parametrize("kind", ["deberta", "deberta-v2"])
+def test_deberta_is_traced_in_16_bits(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    # transformers makes some weights of DeBERTa in float32; with `param_dtype` all are bf16, 2 bytes a number.
+    traced = profile(small(kind), TASK, Shape((16, 9)), POLICIES["bf16"].with_weights("bf16"))
+    assert {parameter.stored_bytes for parameter in traced.parameters} == {None}
+    assert traced.weight_bytes == 2
+    assert profile(small(kind), TASK, Shape((16, 9)), POLICIES["bf16"]).weight_bytes == 4
+    assert capfd.readouterr().err == ""
