@@ -1,6 +1,7 @@
 """`paratune.plan`: predicts memory and time of a run, and recommends a strategy, without a device."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,10 @@ from paratune.console import Display, set_up_logging, stdout_for_results
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
+    from paratune.planning.enumerate import Impossible, PlanRequest, Remedy
     from paratune.planning.job import PlannedJob
     from paratune.planning.machine import Machine
+    from paratune.planning.predict import Prediction
     from paratune.planning.table import Plan
 
 _MAX_NOTES = 4
@@ -29,7 +32,7 @@ def plan(
     overrides: Mapping[str, Any] | None = None,
     *,
     devices: int | Sequence[int] | None = None,
-    device: str | None = None,
+    device: str | Sequence[str] | None = None,
     network: float | None = None,
     nodes: int | Sequence[int] | None = None,
     strategies: str | Sequence[str] | None = None,
@@ -48,11 +51,11 @@ def plan(
         config: A YAML file, or the same sections as a mapping, which needs a `run.name`.
         overrides: Values by dotted key that replace those of `config`.
         devices: Numbers of devices; default: 1, 2, 4 and 8.
-        device: Such as a100-40gb or h100-80gb; default: the machine of `measured`, or this machine.
+        device: Such as a100-40gb or h100-80gb, or several to compare; default: the machine of `measured`, or this one.
         network: Gbit/s between nodes, all adapters of a node together; default: 100, with wide intervals.
         nodes: Numbers of nodes; default: as few as the devices need, with 8 devices per node.
         strategies: Such as `["ddp", "zero3", "pipeline:4"]`, where a value sets the first option; or `"all"`.
-        precision: Precisions; default: that of `config`.
+        precision: Precisions; default: that of `config`, else bf16 or fp16 where the device has them.
         max_length: Plan without the data, with this number of tokens in every row.
         rows: With `max_length`: number of rows of the training set.
         price: Price of a device-hour, in any currency: adds the cost of runs.
@@ -69,7 +72,7 @@ def plan(
     """
     options = PlanOptions(
         devices=_listed(devices),
-        device=device,
+        device=_listed(device),
         network=network,
         nodes=_listed(nodes),
         strategies=_listed(strategies),
@@ -92,12 +95,18 @@ def _listed(values: Any) -> str | None:
 
 
 def make_plan(
-    loaded: "LoadedConfig", options: PlanOptions, measured: Sequence[Path] = (), *, run_code: bool = False
+    loaded: "LoadedConfig",
+    options: PlanOptions,
+    measured: Sequence[Path] = (),
+    *,
+    run_code: bool = False,
+    with_remedies: bool = True,
 ) -> "Plan":
     """Return the plan of a loaded configuration.
 
     Args:
         measured: Folders of runs and matrices.
+        with_remedies: Plan other settings too, where nothing fits, or only a very small micro-batch.
 
     Raises:
         ParatuneError: An option, the model, the data, a strategy or a run is invalid.
@@ -105,39 +114,69 @@ def make_plan(
     with collector_off_for_imports():
         from paratune.api.plan_inputs import make_job, planned_machine, read_runs
         from paratune.config.optional_sections import refuse_baseline
-        from paratune.planning.enumerate import ALL, list_options
+        from paratune.hardware import AMX_ADVICE
+        from paratune.planning.enumerate import ALL, list_options, remedied, usual_precision
         from paratune.planning.predict import JobPredictor
-        from paratune.planning.table import Plan, plan_advice, recommended
+        from paratune.planning.table import Plan, needs_remedies, plan_advice, recommended
 
-    request = plan_request(options)
     if run_code:
         allow_code(loaded)
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
-    machine, figures = planned_machine(options, read_runs(measured), on_cpu=loaded.config.device == "cpu")
+    request, runs, on_cpu = plan_request(options), read_runs(measured), loaded.config.device == "cpu"
+    kinds = [None] if options.device is None else [name.strip() for name in options.device.split(",")]
+    pairs = [planned_machine(replace(options, device=kind), runs, on_cpu=on_cpu) for kind in dict.fromkeys(kinds)]
+    machines, figures = [machine for machine, _ in pairs], [figure for _, own in pairs for figure in own]
     job = make_job(loaded, max_length=options.max_length, rows=options.rows)
-    possible, impossible = list_options(job, loaded, machine, request)
-    predictor = JobPredictor(job, machine)
-    with Display(speaks=True).bar("plan", len(possible)) as bar:
-        predictions = []
-        for number, option in enumerate(possible):
-            bar.update(number, option.name)
-            predictions += predictor.candidates(option)
-    heading, about = _heading(loaded, job, machine)
+    predictions: list[Prediction] = []
+    impossible: list[Impossible] = []
+    reasons: dict[str, list[str]] = {}
+    for machine in machines:
+        asked = request
+        if not asked.precisions:
+            precision, why = usual_precision(loaded, machine, getattr(job.hf_config, "model_type", None))
+            asked = replace(asked, precisions=(precision,))
+            if why:
+                reasons.setdefault(why, []).append(f"{precision} on {machine.name}")
+        planned: list[Prediction] = []
+        tries: list[tuple[Remedy | None, LoadedConfig, PlanRequest]] = [(None, loaded, asked)]
+        for remedy, changed, tried in tries:  # which get longer after the first one, if nothing fits
+            if run_code:
+                allow_code(changed)
+            changed_job = replace(job, config=changed.config)
+            possible, rejected = list_options(changed_job, changed, machine, tried)
+            impossible += rejected if remedy is None else []
+            predictor = JobPredictor(changed_job, machine)
+            with Display(speaks=True).bar("plan", len(possible)) as bar:
+                for number, option in enumerate(possible):
+                    bar.update(number, option.name)
+                    for prediction in predictor.candidates(replace(option, remedy=remedy)):
+                        if all(prediction.trains != other.trains for other in planned):
+                            planned.append(prediction)
+            if remedy is None and with_remedies and needs_remedies(planned):
+                tries += remedied(loaded, asked, asked.precisions[0])
+        predictions += planned
+    heading, about = _heading(loaded, job, machines)
     for figure in figures:
         heading.append(f"Measured: {figure['measured']}. Planned: {figure['step_s']['after']:.3g} s after the fit.")
     return Plan(
         heading=tuple(heading),
         predictions=tuple(predictions),
-        impossible=tuple(impossible),
+        impossible=tuple(dict.fromkeys(impossible)),
         advice=tuple(plan_advice(predictions, all_tried=request.strategies == (ALL,))),
-        notes=tuple(_notes(loaded, job, predictions)),
+        notes=(
+            *(f"Planned in {', '.join(names)}: {why}." for why, names in reasons.items()),
+            *[AMX_ADVICE] * any(each.has_amx and loaded.config.precision == "fp32" for each in machines),
+            *_notes(loaded, job, predictions),
+        ),
         recommended=recommended(predictions)[0],
         about=about | ({"measured": figures} if figures else {}),
     )
 
 
-def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
-    """Return the model, the data and the machine as lines, and as plain data."""
+def _heading(
+    loaded: "LoadedConfig", job: "PlannedJob", machines: Sequence["Machine"]
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the model, the data and the machines as lines, and as plain data."""
     from paratune.base.units import format_bytes
 
     lengths, config = job.lengths, job.config
@@ -148,16 +187,15 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
     if lengths.is_assumed:
         data = f"{rows}, each with {lengths.longest} tokens (--max-length)"
     layout = "packed" if job.entry is not None and config.batch.layout in ("auto", "packed") else "padded"
-    speed = "intervals are wide without a measured run"
-    if machine.constants is None:
-        speed = "its speed is unknown"
-    elif machine.constants.joint:
-        speed = "fitted to what was measured"
-    whose = "a device" if machine.is_cuda else "for all processes"
-    lines = [
-        f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches",
-        f"{machine.name}: {format_bytes(machine.memory_bytes)} {whose}; {speed}",
-    ]
+    lines = [f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches"]
+    for machine in machines:
+        speed = "intervals are wide without a measured run"
+        if machine.constants is None:
+            speed = "its speed is unknown"
+        elif machine.constants.joint:
+            speed = "fitted to what was measured"
+        whose = "a device" if machine.is_cuda else "for all processes"
+        lines.append(f"{machine.name}: {format_bytes(machine.memory_bytes)} {whose}; {speed}")
     about = {
         "config": str(loaded.source),
         "model": config.model.name,
@@ -169,13 +207,12 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
             "sequences_per_sample": job.sequences.mean,
             "is_assumed": lengths.is_assumed,
         },
-        "machine": {
-            "name": machine.name,
-            "memory_bytes": machine.memory_bytes,
-            "price_per_hour": machine.price_per_hour,
-        },
     }
-    return lines, about
+    plain = [
+        {"name": each.name, "memory_bytes": each.memory_bytes, "price_per_hour": each.price_per_hour}
+        for each in machines
+    ]
+    return lines, about | ({"machine": plain[0]} if len(plain) == 1 else {"machines": plain})
 
 
 def _notes(loaded: "LoadedConfig", job: "PlannedJob", predictions: Sequence[Any]) -> list[str]:

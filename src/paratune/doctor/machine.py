@@ -70,6 +70,8 @@ def _numbers(version: str) -> list[int]:
 
 
 def check_cores(machine: MachineFacts) -> Iterator[Finding]:
+    if not machine.node["gpus"] and "amx_bf16" in (machine.node["cpu_flags"] or ()):
+        yield Finding("amx_bf16", "note", hardware.AMX_ADVICE)
     usable, threads = machine.node["num_usable_cores"], machine.environ.get("OMP_NUM_THREADS")
     if usable is None:
         return

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from paratune.base.units import format_bytes
 from paratune.config.check_train import FREEZE_KEYS, NOT_GIVEN, given
+from paratune.config.feasibility import FP16_HOSTILE
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.doctor.facts import Finding, QueuedRun, has_bf16
-from paratune.doctor.options import FP16_HOSTILE
 
 
 def check_model(setup: QueuedRun) -> Iterator[Finding]:

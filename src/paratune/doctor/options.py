@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from paratune.config.feasibility import Ranks, Target, reasons_against
+from paratune.config.feasibility import FP16_HOSTILE, Ranks, Target, reasons_against
 from paratune.config.own_code import imported_code
 from paratune.config.problems import ERRORS, Problem
 from paratune.config.sections import data_sources
@@ -119,8 +119,6 @@ def batch_size(setup: QueuedRun) -> int | None:
     return batch.per_device and batch.per_device * (batch.grad_accum_steps or 1) * setup.start.world_size
 
 
-FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
-"""Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
 FINDINGS = {
     "strategy.too_few_ranks": ("world_size", "{start} {min}"),
     "strategy.ranks_not_multiple": ("world_size", "{start} {multiple}"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.candidates import strategy_section
 from paratune.config.check import check
-from paratune.config.feasibility import Ranks, Target, reasons_against
-from paratune.config.load import LoadedConfig
+from paratune.config.feasibility import FP16_HOSTILE, Ranks, Target, reasons_against
+from paratune.config.load import DEFAULT, LoadedConfig, load_values
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
@@ -45,6 +45,9 @@ ALL = "all"
 """In place of names: `ALL_STRATEGIES`."""
 OWN_STRATEGY = "plans know the strategies of paratune only; measure it: paratune sweep MATRIX --probe"
 _USUAL_RANKS = (1, 2, 4, 8)
+_FASTER = 3
+"""V100, T4 and RTX 2080 Ti multiply matrices in fp16 four to eight times as fast as in fp32, a P100 twice."""
+_REMEDY_STRATEGIES = ("single", "ddp", "zero3")
 DEVICES_PER_NODE = 8
 """Of a GPU; processes on a CPU share one node."""
 
@@ -63,6 +66,33 @@ class PlanRequest:
     """Numbers of nodes, each combined with each number of devices; empty for the smallest possible number."""
 
 
+@dataclass(frozen=True)
+class Remedy:
+    """Settings that let a model fit, or fit with larger micro-batches."""
+
+    name: str
+    """Part of a label after "with"."""
+    settings: tuple[str, ...]
+    """Replace those of the configuration, as after `--set`."""
+    strategies: tuple[str, ...] = ()
+    """Planned with it, `{precision}` replaced; empty for those of the request."""
+    changes: str = ""
+    """How it trains another experiment; empty if it trains the same."""
+
+
+_CHECKPOINTING, _LORA = "train.activation_checkpointing=1", "model.adapter={kind: lora}"
+REMEDIES = (
+    Remedy("smaller micro-batches", ()),
+    Remedy("checkpointing", (_CHECKPOINTING,)),
+    Remedy("shards", (_CHECKPOINTING,), ("zero3",)),
+    Remedy("offload", (_CHECKPOINTING,), ("zero3:cpu_offload=true",)),
+    Remedy("16-bit weights", (_CHECKPOINTING,), ("zero3:param_dtype={precision}",), "weights are rounded in passes"),
+    Remedy("LoRA", (_CHECKPOINTING, _LORA), changes="only adapter and head are trained"),
+)
+"""In the order in which they are tried: the least cost of quality first, then of time. Each is planned with
+micro-batches that paratune chooses, which train the same."""
+
+
 @dataclass(frozen=True, eq=False)
 class JobOption:
     """A possible option; whether it fits is not checked yet."""
@@ -74,6 +104,8 @@ class JobOption:
     setup: PredictionSetup
     sizes: ResolvedBatch
     layout: BatchLayout
+    remedy: Remedy | None = None
+    """Whose settings the configuration has."""
 
     @property
     def is_open(self) -> bool:
@@ -153,6 +185,47 @@ def list_options(
                 elif all(option.setup != other.setup for other in options):
                     options.append(option)
     return options, list(dict.fromkeys(impossible))
+
+
+def usual_precision(loaded: LoadedConfig, machine: Machine, model_type: str | None) -> tuple[str, str]:
+    """Return the precision to plan if the user names none, and why it is not that of the configuration.
+
+    A precision that the configuration sets is planned, unless a listed device does not have it. Else this is bf16, or
+    fp16 on devices without bf16 that are much faster in it than in fp32. The command of the plan that starts the
+    training sets it; without a setting, training computes in fp32.
+    """
+    device, given = machine.device, loaded.config.precision
+    is_set = loaded.origin.get("precision", DEFAULT) != DEFAULT
+    if device is None or getattr(loaded.config.strategy, "param_dtype", "fp32") != "fp32":
+        return given, ""
+    if is_set and (given == "fp64" or device.peak_flops_per_s(given) is not None):
+        return given, ""
+    why = f"{machine.name} has no {given}" if is_set else f"{loaded.source.name} sets no precision"
+    if device.peak_flops_per_s("bf16") is not None:
+        return "bf16", why
+    if (device.fp16 or 0.0) < _FASTER * (device.fp32 or 0.0):
+        return "fp32", why if is_set else ""
+    if model_type in FP16_HOSTILE:
+        return "fp32", f"{why}, and models of the type {model_type} have been reported to overflow in fp16"
+    return "fp16", why
+
+
+def remedied(
+    loaded: LoadedConfig, request: PlanRequest, precision: str
+) -> Iterator[tuple[Remedy, LoadedConfig, PlanRequest]]:
+    """Yield each remedy that may change something, with the configuration and the request with which it is planned."""
+    names = request.strategies if request.strategies and request.strategies != (ALL,) else _REMEDY_STRATEGIES
+    for remedy in REMEDIES:
+        settings = [*remedy.settings, *["batch.micro_batch_size=auto"] * (loaded.config.batch.per_device is None)]
+        try:
+            changed = replace(load_values(loaded.values, settings), source=loaded.source)
+        except ConfigError:  # it excludes another setting
+            continue
+        own = tuple(name.format(precision=precision) for name in remedy.strategies)
+        is_useless = own != remedy.strategies and precision not in ("bf16", "fp16")
+        is_useless |= not remedy.settings and not isinstance(loaded.config.batch.micro_batch_size, int)
+        if not is_useless and not (_LORA in settings and loaded.config.model.adapter is not None):
+            yield replace(remedy, settings=tuple(settings)), changed, replace(request, strategies=own or names)
 
 
 def _configs(loaded: LoadedConfig, request: PlanRequest) -> Iterator[tuple[str, Config]]:

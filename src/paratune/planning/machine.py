@@ -32,6 +32,8 @@ class Machine:
     """Price of one device, in the user's currency."""
     num_cores: float | None = None
     """Cores that the ranks share, for a CPU."""
+    has_amx: bool = False
+    """Whether it is a CPU that is known to have units for products of bf16 matrices."""
 
     def threads_of_rank(self, ranks_per_node: int) -> int:
         """Return the threads of a rank on a CPU: OMP_NUM_THREADS, else its share of the cores; 1 with accelerators.
@@ -74,6 +76,7 @@ def this_machine(*, on_cpu: bool = False) -> Machine:
         {
             "gpus": [] if on_cpu else describe_gpus(),
             "cpu_model": hardware.cpu_model(),
+            "cpu_flags": hardware.cpu_flags(),
             "num_usable_cores": hardware.usable_cores(),
             "ram_bytes": hardware.total_memory_bytes(),
         }
@@ -95,7 +98,8 @@ def machine_of_node(node: Mapping[str, Any]) -> Machine:
     sizes = [size for size in (node.get("ram_bytes"), node.get("ram_limit_bytes")) if size]
     memory_bytes = int(min(sizes)) if sizes else None
     cores = node.get("num_usable_cores")
-    return Machine(node.get("cpu_model") or "CPU", None, False, memory_bytes, constants=None, num_cores=cores)
+    has_amx, name = "amx_bf16" in (node.get("cpu_flags") or ()), node.get("cpu_model") or "CPU"
+    return Machine(name, None, False, memory_bytes, constants=None, num_cores=cores, has_amx=has_amx)
 
 
 _TOTAL_CAPACITY_GIB = {

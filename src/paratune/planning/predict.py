@@ -7,7 +7,9 @@ LM, which is rounded. Traces that differ in more than sizes (a single row needs 
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -159,7 +161,10 @@ class Prediction:
     room_bytes: int | None
     """Free memory of the device, negative if it is too small; on a CPU of a rank's share of the memory."""
     largest_micro_batch: int | None
-    """Largest micro-batch size that fits and divides the share of a rank; None if none fits or memory is unknown."""
+    """Largest micro-batch size that divides the share of a rank and fits with the upper bound of its memory; None if
+    none fits or memory is unknown."""
+    may_fit_micro_batch: int | None
+    """The same for the expected memory: at least as large."""
     time: StepTime | None
     why_no_time: str | None
     steps_per_epoch: float | None
@@ -170,16 +175,22 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
     @property
+    def trains(self) -> tuple[object, ...]:
+        """What decides memory and time, so that an option is planned once."""
+        return self.option.setup, self.option.config.model
+
+    @property
     def label(self) -> str:
         """Return what distinguishes the option, such as "ddp on 4 devices, bf16, micro-batches of 8"."""
         setup = self.option.setup
         of_nodes = f" of {setup.num_nodes} nodes" if setup.num_nodes > 1 else ""
         on = f"{setup.num_ranks} device{'s' * (setup.num_ranks != 1)}{of_nodes}"
-        return f"{self.option.name} on {on}, {setup.precision.name}, micro-batches of {setup.micro_batch_size}"
+        text = f"{self.option.name} on {on}, {setup.precision.name}, micro-batches of {setup.micro_batch_size}"
+        return text if self.option.remedy is None else f"{text}, with {self.option.remedy.name}"
 
     @property
     def fit(self) -> str:
-        """Return "yes", "tight" (it fits, but an upper bound of its memory does not), "no" or "unknown"."""
+        """Return "yes", "tight" (it may fit: an upper bound of its memory does not), "no" or "unknown"."""
         if self.room_bytes is None:
             return "unknown"
         if self.room_bytes < 0:
@@ -207,9 +218,11 @@ class Prediction:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the prediction as plain data."""
-        setup, memory = self.option.setup, self.memory
+        setup, memory, remedy = self.option.setup, self.memory, self.option.remedy
         return {
+            "device": self.machine.name,
             "strategy": self.option.name,
+            "remedy": None if remedy is None else asdict(remedy),
             "precision": setup.precision.name,
             "num_ranks": setup.num_ranks,
             "num_nodes": setup.num_nodes,
@@ -230,6 +243,7 @@ class Prediction:
             "fit": self.fit,
             "room_bytes": self.room_bytes,
             "largest_micro_batch": self.largest_micro_batch,
+            "may_fit_micro_batch": self.may_fit_micro_batch,
             **{
                 name: None if figure is None else [figure.value, figure.low, figure.high]
                 for name, figure in self.figures.items()
@@ -240,6 +254,18 @@ class Prediction:
             "num_steps": self.num_steps,
             "notes": list(self.notes),
         }
+
+
+def _largest_within(limit: int, sizes: Sequence[int], num_bytes: Callable[[int], int]) -> int | None:
+    """Return the largest of ascending micro-batches whose bytes are at most `limit`; None if there is none.
+
+    Memory grows with the size, so that it is found by bisection; except for the last: the whole share of a rank in one
+    micro-batch needs no accumulated gradients.
+    """
+    if sizes and num_bytes(sizes[-1]) <= limit:
+        return sizes[-1]
+    num = bisect_right(sizes[:-1], limit, key=num_bytes)
+    return sizes[num - 1] if num else None
 
 
 class JobPredictor:
@@ -262,17 +288,15 @@ class JobPredictor:
         limit = self.machine.memory_bytes
         if limit is not None and not self.machine.is_cuda:
             limit //= option.setup.ranks_per_node
-        largest, notes = None, []
+        largest, may_fit, notes = None, None, []
         if self._searches and limit is not None:
             # Micro-batches with the same global batch, ascending, and enough of them for a pipeline.
             share, least = option.sizes.share, option.setup.traits.num_micro_batches
             sizes = [size for size in option.sizes.possible() if share // size >= min(least, share)]
-            # Memory grows with the size, so that the largest fitting one is found by bisection; except for the last:
-            # the whole share of a rank in one micro-batch needs no accumulated gradients.
-            if sizes and self._memory(option.resized(sizes[-1])).total <= limit:
-                largest = sizes[-1]
-            elif num := bisect_right(sizes[:-1], limit, key=lambda size: self._memory(option.resized(size)).total):
-                largest = sizes[num - 1]
+            resized, memory_of = option.resized, cache(lambda size: self._memory(resized(size)))
+            # With the upper bound of memory, so that the run has room; what may fit is only named.
+            largest = _largest_within(limit, sizes, lambda size: memory_of(size).bounds[1])
+            may_fit = _largest_within(limit, sizes, lambda size: memory_of(size).total)
             asked = option.setup.micro_batch_size
             if option.is_open and (size := largest or sizes[0]) < asked:
                 notes.append(f"micro-batches of {asked} would take {format_bytes(self._memory(option).total)}")
@@ -285,6 +309,7 @@ class JobPredictor:
             memory=memory,
             room_bytes=None if limit is None else limit - memory.total,
             largest_micro_batch=largest,
+            may_fit_micro_batch=may_fit,
             time=time,
             why_no_time=why_no,
             steps_per_epoch=None if num_samples is None else num_samples / global_batch_size,
@@ -300,8 +325,11 @@ class JobPredictor:
         costs at the same micro-batch. Raises as `predict`.
         """
         plain = self.predict(option)
-        is_tried = plain.fits is False and plain.option.setup.grad_accum_steps > 1
-        if not is_tried or (other := option.reducing_each()) is None or not (less := self.predict(other)).fits:
+        is_tried = plain.fit in ("no", "tight") and plain.option.setup.grad_accum_steps > 1
+        if not is_tried or (other := option.reducing_each()) is None:
+            return [plain]
+        less = self.predict(other)
+        if less.fit != "yes" and (plain.fit, less.fit) != ("no", "tight"):
             return [plain]
         without = option.resized(less.option.setup.micro_batch_size)
         cases = self.step_case(without), self.step_case(less.option)

@@ -16,6 +16,7 @@ from paratune.commands import plan as command
 from paratune.commands.plan import plan
 from paratune.config.load import load_config
 from paratune.errors import EXIT_FAILED, EXIT_OK
+from paratune.planning import machine
 from paratune.records.finished import read_record
 from paratune.records.sweep import SWEEP_FILE
 from paratune.reports.measures import step_ms
@@ -138,11 +139,91 @@ def test_the_start_command_of_several_nodes_is_of_torchrun(planned: Planned) -> 
 
 def test_the_table_shows_the_options(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = PlanOptions(devices="1,3", device="t4", strategies="ddp,pipeline")
-    assert plan(path, options=options) == EXIT_OK
+    assert plan(path, options=options, all_=True) == EXIT_OK
     text = capsys.readouterr().out
     assert "20 rows of 6 tokens on average, the longest 8; packed batches" in text
     assert "not possible: ddp on 3 devices: batch.global is 8, which 3 ranks" in " ".join(text.split())
     assert "- Run ddp on" in text
+    assert plan(path, options=options) == EXIT_OK
+    short = capsys.readouterr().out
+    assert short.startswith("Run ddp on 1 device, fp16, micro-batches of 8: ")
+    assert len(short.splitlines()) <= 15
+
+
+def test_a_card_without_bf16_is_planned_and_trained_in_fp16(planned: Planned, path: Path) -> None:
+    for overrides in ((), ("precision=bf16",)):
+        result = planned(*overrides, device="v100-16gb", strategies="single", devices="1")
+        option = result["options"][result["recommended"]]
+        assert option["precision"] == "fp16"
+        settings = shlex.split(result["start"])[4::2]
+        assert load_config(path, settings).config.precision == "fp16"
+        assert any("fp16 on v100-16gb" in note for note in result["notes"])
+    assert planned("precision=fp32", device="v100-16gb", devices="1")["options"][0]["precision"] == "fp32"
+
+
+def test_several_kinds_of_devices_are_one_plan(planned: Planned, path: Path) -> None:
+    result = planned(device="v100-16gb, h100-80gb", strategies="single,ddp", devices="1,2")
+    assert [machine["name"] for machine in result["machines"]] == ["v100-16gb", "h100-80gb"]
+    alone = {name: planned(device=name, strategies="single,ddp", devices="1,2") for name in ("v100-16gb", "h100-80gb")}
+    assert result["options"] == [option for one in alone.values() for option in one["options"]]
+    assert {option["device"]: option["precision"] for option in result["options"]} == {
+        "v100-16gb": "fp16",
+        "h100-80gb": "bf16",
+    }
+    with raises_code("cli.invalid_value", "--price", "v100-16gb,t4"):
+        plan(path, options=PlanOptions(device="v100-16gb,t4", price=1.0))
+
+
+@pytest.mark.parametrize(("gib", "recommends"), [(1.75, True), (1.5, False)])
+def test_remedies_are_planned_where_nothing_fits(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gib: float, recommends: bool
+) -> None:
+    # 2e6 words of width 32 are 0.24 GiB: with gradients and AdamW's states four times as much, with LoRA once. 0.55 GiB
+    # are for context and workspaces, and up to 0.6 more for the context: 2.1 GiB as configured, 1.4 with LoRA. Offload
+    # has copies of the weights while they are gathered: 1.6 GiB.
+    config = tiny_config()
+    config.vocab_size = 2_000_000
+    config.save_pretrained(path.parent / "model")
+    original = machine.find_machine
+    monkeypatch.setattr(machine, "find_machine", lambda name: replace(original(name), memory_bytes=int(gib * 2**30)))
+    options = PlanOptions(devices="1", device="a100-40gb", max_length=8)
+    assert plan(path, options=options, json=True) == (EXIT_OK if recommends else EXIT_FAILED)
+    result = json.loads(capsys.readouterr().out)
+    first, *others = result["options"]
+    assert (first["remedy"], first["fit"]) == (None, "no")
+    named = {option["remedy"]["name"]: option for option in others}
+    assert list(named) == ["checkpointing", "offload", "16-bit weights", "LoRA"]
+    assert {name for name, option in named.items() if option["remedy"]["changes"]} == {"16-bit weights", "LoRA"}
+    fits = {option["remedy"]["name"] for option in others if option["fit"] == "yes"}
+    assert fits == ({"offload", "LoRA"} if recommends else {"LoRA"})
+    if not recommends:
+        assert (result["recommended"], result["start"]) == (None, None)
+        assert "model.adapter={kind: lora}" in result["advice"][1]
+        return
+    assert result["options"][result["recommended"]] == named["offload"]
+    trained = load_config(path, shlex.split(result["start"])[4::2]).config
+    assert (trained.strategy.kind, trained.strategy.model_dump()["cpu_offload"]) == ("zero3", True)
+    assert (trained.train.activation_checkpointing, trained.batch.micro_batch_size) == (1, 8)
+    assert (trained.precision, trained.model.adapter) == ("bf16", None)
+    # The command that the plan prints is planned as it was, and needs no remedy.
+    assert (
+        plan(path, options=replace(options, strategies="zero3"), set_=shlex.split(result["start"])[4::2], json=True)
+        == 0
+    )
+    (again,) = json.loads(capsys.readouterr().out)["options"]
+    assert again["memory"] == named["offload"]["memory"]
+
+
+def test_the_amx_units_of_a_cpu_are_named(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paratune.planning.machine.describe_gpus", list)
+    for flags, overrides, is_named in (
+        (["avx2", "amx_bf16"], (), True),
+        (["avx2", "avx512_bf16"], (), False),
+        (["amx_bf16"], ("precision=bf16",), False),
+    ):
+        monkeypatch.setattr("paratune.planning.machine.hardware.cpu_flags", lambda flags=flags: flags)
+        notes = planned(*overrides, devices="1", device=None, strategies="single")["notes"]
+        assert any("--set precision=bf16" in note for note in notes) == is_named
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,21 @@ def test_more_threads_than_cores(machine, threads, usable, shown):
         assert findings[0].line == f"export OMP_NUM_THREADS={int(usable)}"
 
 
+@pytest.mark.parametrize(
+    ("values", "num_notes"),
+    [
+        ({"cpu_flags": ["avx2", "amx_bf16"]}, 1),
+        ({"cpu_flags": ["avx2", "avx512_bf16"]}, 0),
+        ({"cpu_flags": None}, 0),
+        ({"cpu_flags": ["amx_bf16"], "gpus": [GPU]}, 0),
+    ],
+)
+def test_units_for_bf16_of_a_cpu_are_a_note(machine, values, num_notes):
+    findings = list(checks.check_cores(with_node(machine, **values)))
+    assert levels(findings) == [("amx_bf16", "note")] * num_notes
+    assert all("--set precision=bf16" in finding.fact for finding in findings)
+
+
 def test_a_small_container_has_little_memory(machine):
     (finding,) = checks.check_memory(with_node(machine, ram_limit_bytes=2**30))
     assert finding.level == "warning"

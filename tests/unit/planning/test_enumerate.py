@@ -15,10 +15,13 @@ from paratune.planning.enumerate import (
     ALL,
     ALL_STRATEGIES,
     DEFAULT_STRATEGIES,
+    REMEDIES,
     Impossible,
     JobOption,
     PlanRequest,
     list_options,
+    remedied,
+    usual_precision,
 )
 from paratune.planning.job import PlannedJob, lengths_of_rows
 from paratune.planning.machine import Machine, find_machine
@@ -161,3 +164,61 @@ def test_the_configurations_own_options_are_kept() -> None:
 def test_micro_batch_can_be_reduced() -> None:
     options, _ = ways(strategies=("ddp",), num_ranks=(2,))
     assert described([options[0].resized(5)]) == [("ddp", 2, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("device", "overrides", "model_type", "planned"),
+    [
+        ("v100-16gb", (), "bert", "fp16"),
+        ("t4", (), "bert", "fp16"),
+        ("rtx-2080-ti", (), "bert", "fp16"),
+        ("p100-16gb", (), "bert", "fp32"),  # twice as fast in fp16, without matrix units
+        ("a100-40gb", (), "bert", "bf16"),
+        ("v100-16gb", (), "deberta-v2", "fp32"),  # overflows in fp16
+        ("a100-40gb", (), "deberta-v2", "bf16"),
+        ("v100-16gb", ("precision=fp32",), "bert", "fp32"),
+        ("v100-16gb", ("precision=bf16",), "bert", "fp16"),  # not on this device
+        ("v100-16gb", ("precision=tf32",), "bert", "fp16"),
+        ("t4", ("precision=fp64",), "bert", "fp64"),
+    ],
+)
+def test_the_usual_precision_is_the_fastest_of_16_bits(
+    device: str, overrides: tuple[str, ...], model_type: str, planned: str
+) -> None:
+    loaded = load_config(CONFIG, overrides)
+    precision, why = usual_precision(loaded, find_machine(device), model_type)
+    assert precision == planned
+    assert bool(why) == (precision != loaded.config.precision or model_type == "deberta-v2")
+    assert usual_precision(loaded, CPU, model_type)[0] == loaded.config.precision
+
+
+def test_remedies_are_settings_that_training_accepts() -> None:
+    loaded = load_config(CONFIG, ["batch.micro_batch_size=8"])
+    request = PlanRequest(num_ranks=(2,), precisions=("bf16",))
+    tried = list(remedied(loaded, request, "bf16"))
+    assert [remedy.name for remedy, *_ in tried] == [remedy.name for remedy in REMEDIES]
+    assert [remedy.name for remedy, *_ in tried if remedy.changes] == ["16-bit weights", "LoRA"]
+    for remedy, changed, own in tried:
+        again = load_config(CONFIG, ["batch.micro_batch_size=8", *remedy.settings]).config
+        assert again == changed.config
+        job = PlannedJob(again, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, PackedEntry(), None)
+        options, _ = list_options(job, changed, find_machine("a100-40gb"), own)
+        assert options
+        assert all(option.is_open for option in options)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "precision", "left_out"),
+    [
+        ((), "bf16", {"smaller micro-batches"}),
+        ((), "fp32", {"smaller micro-batches", "16-bit weights"}),
+        (("model.adapter={kind: lora, rank: 4}",), "bf16", {"smaller micro-batches", "LoRA"}),
+        (("batch={per_device: 4}",), "bf16", {"smaller micro-batches"}),
+    ],
+)
+def test_remedies_that_change_nothing_are_left_out(
+    overrides: tuple[str, ...], precision: str, left_out: set[str]
+) -> None:
+    loaded = load_config(CONFIG, overrides)
+    names = {remedy.name for remedy, *_ in remedied(loaded, PlanRequest(), precision)}
+    assert {remedy.name for remedy in REMEDIES} - names == left_out

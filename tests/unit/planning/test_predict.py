@@ -92,6 +92,47 @@ def test_open_micro_batch_is_the_largest_that_fits() -> None:
 
 
 @pytest.mark.usefixtures("simple")
+def test_a_recommended_micro_batch_fits_with_the_upper_bound_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 39.5 GiB. 32 samples: 1 + 32 x 1.1 + 0.5 = 36.7 GiB, and up to 600 MiB more for the context and 12% of 35.2 GiB in
+    # fragments, 41.5 GiB. 16 samples: 19.1 GiB, at most 21.8.
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
+        activations = round(1.1 * GIB * setup.micro_batch_size)
+        return Memory({"weights": GIB, "activations": activations, "context": 500 * MIB}, {})
+
+    monkeypatch.setattr(predict_module, "peak", peak)
+    single = find_prediction(predicted("batch.global=32"), "single", 1)
+    assert (single.option.setup.micro_batch_size, single.fit) == (16, "yes")
+    assert (single.largest_micro_batch, single.may_fit_micro_batch) == (16, 32)
+    assert single.memory.bounds[1] <= single.memory.total + (single.room_bytes or 0)
+    assert any("Micro-batches of 32 may fit" in line for line in plan_advice([single]))
+    given = find_prediction(predicted("batch.global=32", "batch.micro_batch_size=32"), "single", 1)
+    assert (given.fit, recommended([given])[0]) == ("tight", None)
+
+
+@pytest.mark.usefixtures("simple")
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_short_plan_has_15_lines_with_its_command(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    kinds = [find_machine(kind) for kind in ("a100-40gb", "h100-80gb", "v100-16gb", "t4")]
+    predictions = [one for machine in kinds for one in predicted(num_ranks=(1, 2, 4, 8), machine=machine)]
+    heading = ("configuration.yaml: " + "a long name " * 8, "a machine")
+    notes = tuple(f"note {number} " + "of several words " * 7 for number in range(9))
+    start = "paratune train configuration.yaml " + "--set section.key=value " * 8
+    for shown, about in ((predictions, {"machines": []}), (predictions[:7], {}), (predictions[:1], {})):
+        best, lines = recommended(shown)[0], tuple(plan_advice(shown))
+        Console(width=width).print(Plan(heading, tuple(shown), (), lines, notes, best, about, start))
+        printed = capsys.readouterr().out.splitlines()
+        assert 8 <= len(printed) <= 15
+        assert max(map(len, printed)) <= width
+        assert printed[0].startswith(("Run ", "a100-40gb: Run "))
+        assert sum(line.startswith("note 0") for line in printed) == (len(shown) == 1 or width == 120)
+        names = {one.machine.name for one in shown}
+        if len(names) > 1:
+            assert {line.split()[0] for line in printed} >= names
+
+
+@pytest.mark.usefixtures("simple")
 def test_whole_share_may_fit_when_its_parts_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     # Accumulated gradients take 30 GiB: with them 9 samples and more do not fit into 39 GiB; 32 at once take 33 GiB.
     def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
@@ -174,7 +215,9 @@ def test_micro_batch_is_1_when_nothing_fits() -> None:
 def test_ranks_share_the_memory_of_a_cpu() -> None:
     cpu = Machine("a CPU", None, is_cuda=False, memory_bytes=40 * GIB, constants=None, num_cores=8)
     ddp = find_prediction(predicted(machine=cpu), "ddp", 4)
-    assert ddp.room_bytes == (10 - 1 - 8) * GIB - 550 * MIB
+    # 8 samples would have 9 GiB and a process, of 10 GiB: the upper bound of the process does not fit.
+    assert (ddp.largest_micro_batch, ddp.may_fit_micro_batch) == (4, 8)
+    assert ddp.room_bytes == (10 - 1 - 4) * GIB - 550 * MIB
     # The process of a rank is expected to have 550 MiB, and may have 450 to 1,400.
     assert ddp.memory.bounds == (ddp.memory.total - 100 * MIB, ddp.memory.total + 850 * MIB)
 
@@ -199,7 +242,7 @@ def test_advice_recommends_and_warns() -> None:
     (line,) = plan_advice(predictions)
     # single 65 ms, ddp 37 and 21 ms: on four devices 84 ms of a device, below twice 65.
     assert recommended(predictions)[0] is find_prediction(predictions, "ddp", 4)
-    assert line == "Run ddp on 4 devices, fp32, micro-batches of 8: the fastest that fits."
+    assert line.startswith("Run ddp on 4 devices, fp32, micro-batches of 8: the fastest that fits; 9.38 GiB, ")
 
 
 @pytest.mark.usefixtures("simple")
@@ -212,7 +255,7 @@ def test_simpler_option_is_not_called_the_fastest() -> None:
     assert recommended([ddp, zero3])[0] is ddp
     line = next(plan_advice([ddp, zero3]))
     assert line.startswith("Run ddp on 4 devices")
-    assert "about as fast as zero3 on 4 devices, fp32, micro-batches of 8, the fastest that fits, and simpler." in line
+    assert "about as fast as zero3 on 4 devices, fp32, micro-batches of 8, the fastest that fits, and simpler; " in line
 
 
 @pytest.mark.usefixtures("simple")
@@ -222,7 +265,7 @@ def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
     # 37 ms, and 5% less on twice as many devices: 1.9 times the device-hours, below the limit of 2.
     four = replace(four, time=replace(two.time, total=two.time.total.times(0.95)))
     assert recommended([two, four])[0] is two
-    assert "the fastest that fits, and on fewer devices." in next(plan_advice([two, four]))
+    assert "the fastest that fits, and on fewer devices; " in next(plan_advice([two, four]))
 
 
 @pytest.mark.usefixtures("simple")
@@ -267,7 +310,7 @@ def test_a_plan_is_plain_data_and_a_table(capsys: pytest.CaptureFixture[str]) ->
     assert data["options"][0]["memory"]["terms"] == {"weights": GIB, "activations": 32 * GIB}
     assert data["options"][0]["step_s"] == pytest.approx([0.065, 0.065 / 1.5, 0.065 * 1.5])
     for width in (80, 160):
-        Console(width=width).print(plan)
+        Console(width=width).print(replace(plan, shows_all=True))
         text = capsys.readouterr().out
         assert "a [bold]heading" in text
         assert max(map(len, text.splitlines())) <= width
@@ -306,14 +349,16 @@ def test_option_is_tight_if_only_the_upper_bound_does_not_fit(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("simple")
-def test_tight_option_is_recommended_only_if_no_other_fits() -> None:
+def test_tight_option_is_never_recommended() -> None:
     predictions = predicted(num_ranks=(1, 2))
     single, ddp = find_prediction(predictions, "single", 1), find_prediction(predictions, "ddp", 2)
     tight = replace(ddp, memory=Memory({"context": 500 * MIB}, {}), room_bytes=MIB)
     assert tight.fit == "tight"
     assert recommended([single, ddp])[0] is ddp
     assert recommended([single, tight])[0] is single
-    assert recommended([tight])[0] is tight
+    assert recommended([tight])[0] is None
+    (line,) = plan_advice([tight])
+    assert line.startswith("ddp on 2 devices, fp32, micro-batches of 16 may fit: ")
 
 
 @pytest.mark.usefixtures("simple")
