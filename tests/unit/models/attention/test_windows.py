@@ -67,8 +67,10 @@ def test_the_mask_is_made_once_a_batch_and_follows_its_ends():
     first = windows._mask(cu_seqlens, (9, 8), 9)
     assert windows._mask(cu_seqlens, (9, 8), 9) is first
     assert windows._mask(cu_seqlens, (9, 8), 5) is not first
+    before = windows._mask(cu_seqlens, (9, 8), 9)
     cu_seqlens[1] = 31
     changed = windows._mask(cu_seqlens, (9, 8), 9)
+    assert not torch.equal(changed, before)
     assert torch.equal(changed, windows._mask(ends([31, 39]), (9, 8), 9))
 
 
