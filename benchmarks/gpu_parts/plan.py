@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from functools import partial
 
+from .ranks import memory
 from .setting import Check, Figures, Setting
 from .texts import CASES, Case, of_setting, write_config
 from .training import free, train_here
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield a comparison of each case."""
+    """Yield the allocated memory of two steps against the plan, and a comparison of each case."""
+    yield Check("single x 1", partial(memory, setting, "single", 1), "Memory of a rank against the plan")
     for case in CASES[:1] if setting.tiny else CASES:
         yield Check(case.label, partial(predicted, setting, case), "Predicted and measured", proves=False)
 

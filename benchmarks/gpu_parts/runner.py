@@ -41,7 +41,7 @@ PARTS = (
     Part("dtypes", "Dtypes at the attention kernel", 10, 30),
     Part("kernels", "Attention kernels", 20, 45),
     Part("models", "Architectures", 20, 60),
-    Part("certify", "Certificates", 25, 60),
+    Part("certify", "Certificates", 40, 75),
     Part("plan", "Plan", 50, 90),
     Part("speed", "Speed", 150, 240),
     Part("capture", "Compiled and captured steps", 70, 130),
