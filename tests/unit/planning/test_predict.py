@@ -126,7 +126,7 @@ def test_a_short_plan_has_15_lines_with_its_command(width: int, capsys: pytest.C
         assert 8 <= len(printed) <= 15
         assert max(map(len, printed)) <= width
         assert printed[0].startswith(("Run ", "a100-40gb: Run "))
-        assert sum(line.startswith("note 0") for line in printed) == (len(shown) == 1 or width == 120)
+        assert sum(line.startswith("note 0") for line in printed) <= 1
         names = {one.machine.name for one in shown}
         if len(names) > 1:
             assert {line.split()[0] for line in printed} >= names
