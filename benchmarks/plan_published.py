@@ -13,7 +13,7 @@ import logging
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption, PlanRequest, list_options
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.predict import JobPredictor, Profiles
+from paratune.planning.profile import Profile, Shape
+from paratune.planning.states import PredictionSetup
 from paratune.planning.time import MeasuredStep, refit, step_time
+from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import StepCase
 
 FILE = Path(__file__).with_name("published.yaml")
@@ -112,6 +115,22 @@ def write_shapes(shapes: Mapping[str, Mapping[str, int]], folder: Path) -> None:
         (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
+def causal(profiles: Profiles) -> Callable[[Shape, PredictionSetup], Profile]:
+    """Return a function for the profile of a decoder: flash attention, without a mask and with half of the products."""
+
+    def half(phase: Phase) -> Phase:
+        return Phase([fused(each) if "efficient_attention" in each.name else each for each in phase.kernels])
+
+    def fused(each: Operation) -> Operation:
+        return each._replace(flops=each.flops // 2, name=each.name.replace("efficient", "flash"))
+
+    def profile_of(shape: Shape, setup: PredictionSetup) -> Profile:
+        profile = profiles.of(shape, setup)
+        return replace(profile, forward=half(profile.forward), backward=half(profile.backward))
+
+    return profile_of
+
+
 def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any], shapes: Path) -> Iterator[Planned]:
     """Plan each cell; models and micro-batches that several cells share are traced once.
 
@@ -158,7 +177,7 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any], s
         setup = replace(options[0].setup, attention=cell.get("attention", "eager"))
         option: JobOption = replace(options[0], setup=setup)
         predictor = JobPredictor(job, machine, searches=False)
-        predictor.profile_of = profiles.of
+        predictor.profile_of = causal(profiles) if shape.is_dir() else profiles.of
         total, high = planned_memory(job, option, cell) if "memory_mib" in cell else (0, 0)
         yield Planned(
             cell,

@@ -19,6 +19,9 @@ KINDS: Mapping[str, str] = {
         f"batched.{arithmetic}": f"FLOP/s of the products within attention, in {arithmetic}"
         for arithmetic in ARITHMETICS
     },
+    **{f"fused.{arithmetic}": f"FLOP/s of fused attention in {arithmetic}" for arithmetic in ("fp16", "bf16")},
+    "units": "multiprocessors of the device, each of which computes a tile of a matrix product at a time",
+    "depth": "inner dimension of a product at which it reaches half of its rate, on matrix units",
     "elementwise": "bytes/s of sums, products and copies, read and written",
     "activation": "bytes/s of GELU, tanh and the like, forward and backward",
     "softmax": "bytes/s of softmax, forward and backward",
@@ -138,16 +141,42 @@ _Bounds = tuple[float, float, float]
 _PRODUCT: dict[str, _Bounds] = {
     # Arithmetic units of GPUs without matrix units need much smaller matrices to be busy.
     "fp64": (0.75, 0.5, 0.95),
-    "fp32": (0.8, 0.6, 0.95),  # published: NVIDIA, DeepSpeed and Lambda, V100
-    "tf32": (0.52, 0.3, 0.75),  # published: NVIDIA and Lambda, A100 and H100
-    "fp16": (0.5, 0.3, 0.75),  # published: NVIDIA, DeepSpeed and Lambda, V100, A100 and H100
-    "bf16": (0.5, 0.3, 0.75),  # assumed as for fp16
+    "fp32": (0.8, 0.6, 0.95),  # published: NVIDIA, DeepSpeed and Lambda, V100; DeepBench, V100: 0.83 to 0.88
 }
-"""Share of the peak that matrix products of BERT's widths (768 to 4096) reach."""
-_GEFORCE_PRODUCT = (0.8, 0.55, 0.95)
-"""The same for matrix units of GeForce, which have half the rate for sums in float32: tables of Lambda for RTX 3090."""
-_BATCHED_SHARE = 0.45
-"""Of that, products within attention: 64 wide, with a softmax between them. Tables with 128, 384 and 512 tokens."""
+_PRODUCT_T4: _Bounds = (0.43, 0.3, 0.6)
+"""Of fp32 on a T4, which has 70 W: DeepBench, 0.43 to 0.57 of the peak where V100 has 0.83 to 0.88; 0.92 of this."""
+_MATRIX_UNITS: dict[str, _Bounds] = {
+    # Lambda and NVIDIA's tables of BERT; DeepBench, V100: 0.93
+    "volta": (0.67, 0.48, 0.93),
+    # DeepBench, T4: 0.68. Training takes 0.82 of single products, as A100 and H100: 0.92 and 0.845 (MAMF).
+    "turing": (0.56, 0.4, 0.75),
+    # Lambda and NVIDIA's tables of BERT; Triton's tutorial, A100: 0.78
+    "ampere": (0.75, 0.55, 0.95),
+    "ada": (0.70, 0.45, 0.95),  # assumed: no table of a card for data centres
+    # llm-foundry, H100, 760 million to 7 billion parameters; Lambda, H100 PCIe
+    "hopper": (0.66, 0.48, 0.84),
+    "blackwell": (0.69, 0.45, 0.88),  # 0.82 of 0.845: MAMF, B200
+    "cdna": (0.46, 0.3, 0.7),  # 0.82 of 0.54 and 0.63: MAMF, MI300X and MI325X
+}
+"""Share of the peak that large matrix products reach on matrix units, by generation; `share_of_rate` has the rest.
+Names are sources of benchmarks/published.yaml."""
+_GEFORCE: _Bounds = (1.0, 0.72, 1.08)
+"""The same for GeForce, whose matrix units have half the rate for sums in fp32: Lambda, RTX 3090."""
+_ANY_GENERATION: _Bounds = (0.6, 0.3, 0.9)
+"""The same, assumed, for a generation without a table."""
+_DEPTH: _Bounds = (250, 120, 450)
+"""Triton's tutorial, A100: 252; DeepBench: V100 271, T4 less. Half of it where units have half the rate (GeForce)."""
+_BATCHED_SHARE, _BATCHED_SHARE_FP32 = 0.3, 0.45
+"""Of products, those within attention: 64 wide, with a softmax between them. Tables with 128, 384 and 512 tokens."""
+_FUSED_ATTENTION: dict[str, _Bounds] = {
+    # FlashAttention 2, forward and backward with 64-wide heads and 512 to 8,192 tokens; gpu-mode/ring-attention#10, RTX
+    # A5000: 59 to 79 of 111 TFLOP/s; Dao-AILab/flash-attention#1589, B200: 259 to 333 of 2,250.
+    "ampere": (0.6, 0.4, 0.72),
+    "ada": (0.6, 0.35, 0.72),  # assumed as Ampere
+    "hopper": (0.25, 0.18, 0.45),  # Dao-AILab/flash-attention#2688: 204 to 302 TFLOP/s; H100 by its rates
+    "blackwell": (0.135, 0.1, 0.3),
+}
+"""Share of the peak that fused attention reaches in 16 bits, by generation; as `batched` for others."""
 _SHARES: dict[str, _Bounds] = {
     # A copy within the memory of an A100 reaches about nine tenths; kernels with reductions reach less.
     "elementwise": (0.8, 0.6, 0.92),
@@ -268,9 +297,17 @@ def assumed_constants(device: Device) -> Constants | None:
     is_geforce = any(name.startswith("NVIDIA GeForce") for name in device.names)
     for arithmetic in ARITHMETICS:
         if (peak := device.peak_flops_per_s(arithmetic)) is not None:
-            is_slower = is_geforce and arithmetic in ("tf32", "fp16", "bf16")
-            product = Bounded(*(_GEFORCE_PRODUCT if is_slower else _PRODUCT[arithmetic])).times(peak)
-            constants |= {f"product.{arithmetic}": product, f"batched.{arithmetic}": product.times(_BATCHED_SHARE)}
+            shares, batched = _MATRIX_UNITS.get(device.generation or "", _ANY_GENERATION), _BATCHED_SHARE
+            shares = _GEFORCE if is_geforce else shares
+            if arithmetic in _PRODUCT:
+                shares, batched = _PRODUCT_T4 if device.key == "t4" else _PRODUCT[arithmetic], _BATCHED_SHARE_FP32
+            product = Bounded(*shares).times(peak)
+            constants |= {f"product.{arithmetic}": product, f"batched.{arithmetic}": product.times(batched)}
+            if (fused := _FUSED_ATTENTION.get(device.generation or "")) and f"fused.{arithmetic}" in KINDS:
+                constants |= {f"fused.{arithmetic}": Bounded(*fused).times(peak)}
+    if (units := device.num_multiprocessors) is not None:
+        constants |= {"units": Bounded(units, units, units)}
+        constants |= {"depth": Bounded(*_DEPTH).times(0.5 if is_geforce else 1.0)}
     rates = ((_LINK_SHARE, device.link_bytes_per_s), (_PCIE_SHARE, device.pcie_bytes_per_s))
     by_links, by_pcie = (None if rate is None else Bounded(*shares).times(rate) for shares, rate in rates)
     if (link := by_links or by_pcie) is not None:

@@ -25,7 +25,7 @@ from paratune.planning.memory import Memory, peak, with_machine
 from paratune.planning.profile import Division, Profile, Shape, profile
 from paratune.planning.states import PredictionSetup
 from paratune.planning.time import StepTime, step_time
-from paratune.planning.trace import Operation, Phase
+from paratune.planning.trace import Phase
 from paratune.planning.work import StepCase, ring_bytes
 
 TRACED_ROWS = (2, 6)
@@ -130,9 +130,17 @@ def extrapolate_profile(first: Profile, second: Profile, *, at: tuple[int, int],
         kinds, others = ([(operation.name, operation.dtype) for operation in x.kernels] for x in (a, b))
         if kinds != others:
             raise NotAffineError("other operations")
-        pairs = zip(a.kernels, b.kernels, strict=True)
         return Phase(
-            [Operation(value(x.flops, y.flops), value(x.num_bytes, y.num_bytes), x.dtype, x.name) for x, y in pairs]
+            [
+                x._replace(
+                    flops=value(x.flops, y.flops),
+                    num_bytes=value(x.num_bytes, y.num_bytes),
+                    # Rounded, because labelled tokens of a masked LM are.
+                    rows=x.rows + round((y.rows - x.rows) * (rows - low) / (high - low)),
+                    columns=value(x.columns, y.columns),
+                )
+                for x, y in zip(a.kernels, b.kernels, strict=True)
+            ]
         )
 
     if (first.timeline.changes, first.timeline.marks) != (second.timeline.changes, second.timeline.marks):

@@ -137,6 +137,10 @@ class Operation(NamedTuple):
     """Of its first output, such as float32 or bfloat16."""
     name: str
     """Of its operator, such as addmm or native_layer_norm."""
+    rows: int = 0
+    """Of the output of a matrix product, all of its dimensions but the last; 0 for everything else."""
+    columns: int = 0
+    """The last dimension of that output."""
 
 
 @dataclass
@@ -238,7 +242,9 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Count a kernel by the name of its operator; `tensors` are read and written, the first output first."""
         num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.")
-        self.phase.kernels.append(Operation(flops, num_bytes, dtype, name))
+        columns = tensors[0].shape[-1] if flops else 0
+        rows = tensors[0].numel() // columns if columns else 0
+        self.phase.kernels.append(Operation(flops, num_bytes, dtype, name, rows, columns))
 
 
 class Saved:

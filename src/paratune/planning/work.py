@@ -46,6 +46,12 @@ _OPERATORS = {
 }
 """Operators without matrix products, by their constant; `elementwise` for all others."""
 _KIND_OF = {name: kind for kind, names in _OPERATORS.items() for name in names.split()}
+_FUSED = ("_scaled_dot_product_flash_attention", "packed_attention")
+"""How names of attention's operators begin that need no matrices of scores."""
+TILE = 128
+"""Rows and columns of the part of a product that a multiprocessor computes at a time."""
+_MATRIX_UNITS = {"tf32", "fp16", "bf16"}
+"""Arithmetic of tensor and matrix cores, whose rate depends on the shape."""
 _ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -284,14 +290,36 @@ def pass_seconds(
     for operation, count in operations.items():
         kind, arithmetic_s = _KIND_OF.get(operation.name, "elementwise"), 0.0
         if operation.flops:
-            family = "product" if operation.name in _PRODUCTS else "batched"
             arithmetic = _ARITHMETIC.get(operation.dtype, "fp32")
-            rate = constants[f"{family}.{'tf32' if tf32 and arithmetic == 'fp32' else arithmetic}"].value
+            arithmetic = "tf32" if tf32 and arithmetic == "fp32" else arithmetic
+            family = "product" if operation.name in _PRODUCTS else "batched"
+            if operation.name.startswith(_FUSED) and f"fused.{arithmetic}" in constants:
+                family = "fused"
+            rate = constants[f"{family}.{arithmetic}"].value
+            if family == "product" and arithmetic in _MATRIX_UNITS:
+                rate *= share_of_rate(operation, constants)
             kind, arithmetic_s = "elementwise", operation.flops / rate
         elif kind == "scatter" and kind not in constants:
             kind = "gather"
         device_s += count * max(arithmetic_s, operation.num_bytes / constants[kind].value, shortest)
     return device_s / threads_speedup, sum(operations.values()) * constants[launch].value
+
+
+def share_of_rate(operation: Operation, constants: Constants) -> float:
+    """Return the share of its rate that a matrix product reaches because of its shape; 1 on an unknown device.
+
+    A multiprocessor computes a tile of the output at a time, so that the last wave of tiles leaves some without work;
+    and a short inner dimension leaves little to do between the beginning and the end of a tile.
+
+    Source: NVIDIA, Matrix Multiplication Background User's Guide, sections Tile Quantization and Wave Quantization.
+    """
+    if "units" not in constants or not operation.rows:
+        return 1.0
+    rows, columns, units = operation.rows, operation.columns, constants["units"].value
+    tiles = math.ceil(rows / TILE) * math.ceil(columns / TILE)
+    inner = operation.flops / (2 * rows * columns)
+    busy = rows * columns / (TILE**2 * units * math.ceil(tiles / units))
+    return busy * inner / (inner + constants["depth"].value)
 
 
 @dataclass(frozen=True)
