@@ -27,7 +27,7 @@ from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.optional_sections import Distil
 from paratune.config.permission import NamedCode, allow
-from paratune.config.sections import LoraOptions, Train
+from paratune.config.sections import BaseKind, LoraOptions, Train
 from paratune.config.task_sections import EmbeddingTask
 from paratune.config.traits import strategy_traits
 from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_batches
@@ -40,6 +40,7 @@ from paratune.models.distillation import distilled, teacher_targets
 from paratune.models.embedding import embedding
 from paratune.models.objectives import OBJECTIVES, pooled
 from paratune.models.packed import enable_packed_batches
+from paratune.models.quantized import quantize_base
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.models.trained_weights import layer_rate_factors
 from paratune.precision import POLICIES
@@ -90,6 +91,8 @@ class Job:
     """Whether only the head is trained."""
     lora: bool = False
     """Whether only an adapter and the head are trained."""
+    quantize_base: BaseKind | None = None
+    """As `model.quantize_base`."""
     layer_decay: float = 1.0
     """As `train.layer_decay`."""
     scales_loss: bool = False
@@ -128,6 +131,8 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         freeze_encoder(model)
     if job.lora:
         add_adapter(model.hf, LoraOptions(kind="lora", rank=2))
+    if job.quantize_base:
+        quantize_base(model.hf, job.quantize_base)
     if job.compiles:
         torch._dynamo.reset()  # graphs of earlier jobs
         torch._dynamo.utils.counters.clear()

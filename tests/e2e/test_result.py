@@ -299,14 +299,20 @@ def test_the_record_contains_the_utilisation_of_devices(trained: Path):
 
 
 @pytest.mark.slow
-def test_an_adapter_folder_is_evaluated_as_it_was_trained(trained: Path, in_trained: Cli):
+@pytest.mark.parametrize(("base", "form"), [(None, "adapter"), ("nf4", "adapter"), ("int8", "merged")])
+def test_an_adapter_is_evaluated_as_it_was_trained(trained: Path, in_trained: Cli, base: str | None, form: str):
     pytest.importorskip("peft")
-    lora = ("--set", "run.name=lora", "--set", "model.adapter={kind: lora, save: adapter}", "--set", "train.epochs=2")
-    result = in_trained("train", "c.yaml", *COMMON, *lora, "--set", "train.learning_rate=1e-2")
+    if base is not None:
+        pytest.importorskip("bitsandbytes")
+    name = f"lora_{base}"
+    lora = ("--set", f"run.name={name}", "--set", f"model.adapter={{kind: lora, save: {form}}}")
+    options = ("--set", "train.epochs=2", "--set", "train.learning_rate=1e-2")
+    quantized = ("--set", f"model.quantize_base={base}") if base else ()
+    result = in_trained("train", "c.yaml", *COMMON, *lora, *options, *quantized)
     assert result.code == EXIT_OK, result.stderr
-    expected = read_json(trained / "runs/lora/summary.json")["scores"]["validation"]
-    assert not (trained / "runs/lora/model/model.safetensors").exists()
-    evaluated = in_trained("evaluate", "runs/lora", "--data", "valid.csv", "--json")
+    expected = read_json(trained / f"runs/{name}/summary.json")["scores"]["validation"]
+    assert (trained / f"runs/{name}/model/model.safetensors").exists() == (form == "merged")
+    evaluated = in_trained("evaluate", f"runs/{name}", "--data", "valid.csv", "--json")
     assert evaluated.code == EXIT_OK, evaluated.stderr
     scores = json.loads(evaluated.stdout)["scores"]
     assert scores["accuracy"] == expected["accuracy"]

@@ -24,6 +24,7 @@ from own_strategy import KIND, code, write_module
 from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, run_meetings, train
 
 from paratune.checkpoint import CheckpointReader
+from paratune.config.sections import BaseKind
 from paratune.strategies import strategy_class
 
 """The first test waits for all jobs of its part: about a minute on two idle cores, several on busy ones."""
@@ -69,6 +70,9 @@ class Row:
 
 _DROPOUT = Job("dropout", dropout=0.1, accumulation=2, until=2)
 _OVERFLOW = Job("an overflow", scales_loss=True, overflow_at=1, accumulation=4, until=4)
+_ADAPTER = Job("adapter", lora=True, accumulation=2, until=4)
+HAS_PEFT = importlib.util.find_spec("peft") is not None
+BASES: tuple[BaseKind, ...] = ("nf4", "int8") if HAS_PEFT and importlib.util.find_spec("bitsandbytes") else ()
 SAVERS = {
     "dropout": _DROPOUT,
     "computed again": replace(_DROPOUT, activation_checkpointing=1),
@@ -77,7 +81,8 @@ SAVERS = {
     "after an overflow": replace(_OVERFLOW, overflow_at=None, until=5, load_from="an overflow"),
     "an infinite loss": Job("an infinite loss", infinite_at=2, accumulation=4, until=4),
     "head alone": Job("head alone", scales_loss=True, freeze=True, until=2),
-    **({"adapter": Job("adapter", lora=True, accumulation=2, until=4)} if importlib.util.find_spec("peft") else {}),
+    **({"adapter": _ADAPTER} if HAS_PEFT else {}),
+    **{name: replace(_ADAPTER, quantize_base=name) for name in BASES},
 }
 """Cases of memory savers and low precisions; each once per strategy."""
 
@@ -159,7 +164,11 @@ def _can(row: Row, saver: str) -> bool:
     if row not in WHOLE:  # the strategy of docs/explanation/strategies.md is not a module yet at this point
         return False
     job = SAVERS[saver]
-    settings = {"precision=fp16": job.scales_loss, "train.freeze_encoder=true": job.freeze}
+    settings = {
+        "precision=fp16": job.scales_loss,
+        "train.freeze_encoder=true": job.freeze,
+        "model.quantize_base!=null": job.quantize_base is not None,
+    }
     excluded = strategy_class(row.kind).traits.excludes
     return not any(on and setting in excluded for setting, on in settings.items())
 
@@ -216,7 +225,7 @@ def _run_all(unfinished: Path, *, is_slow: bool) -> None:
         "without the step": replace(SAVERS["an overflow"], scales_loss=False, overflow_at=None, leave_out=1),
         "two steps": replace(SAVERS["an infinite loss"], infinite_at=None, until=2),
         "head alone": replace(SAVERS["head alone"], scales_loss=False),
-        **{name: SAVERS[name] for name in ("adapter",) if name in SAVERS},
+        **{name: SAVERS[name] for name in ("adapter", *BASES) if name in SAVERS},
     }
     for name, case in {**CASES, **alone}.items():
         (unfinished / name).mkdir(parents=True)
@@ -352,6 +361,21 @@ def test_an_adapter_is_trained_as_by_one_process(folder: Path, row: Row):
     trained = {key.rpartition("/")[0].removeprefix("optimizer/") for key in last if key.startswith("optimizer/")}
     assert {name for name in trained if ".lora_" not in name} == {"hf.classifier.weight", "hf.classifier.bias"}
     assert len(trained) == 2 + 4 * 2 * 2  # the head; two matrices for query and value of four blocks
+
+
+@pytest.mark.parametrize("base", BASES)
+@_rows_with(BASES[0] if BASES else "dropout")
+def test_a_quantized_base_is_trained_as_by_one_process(folder: Path, row: Row, base: str):
+    alone, together = Outcome(folder / base), Outcome(folder / f"{row.name}, {base}")
+    np.testing.assert_allclose(together.rank()["losses"], alone.rank()["losses"], rtol=RTOL)
+    last = together.tensors("last")
+    _assert_same_weights(last, alone.tensors("last"))
+    plain = Outcome(folder / "adapter").rank()["losses"]
+    assert not np.allclose(alone.rank()["losses"], plain, rtol=RTOL), "its weights are rounded"
+    codes = {key: tensor for key, tensor in last.items() if tensor.dtype in (torch.uint8, torch.int8)}
+    assert len(codes) == 2 * 6 * 4  # codes and scales of six layers in four blocks
+    first = together.tensors("first")
+    assert all(torch.equal(tensor, first[key]) for key, tensor in codes.items())
 
 
 @every_case

@@ -138,6 +138,12 @@ def _weights(found: Contradictions) -> None:
         keys = (*FREEZE_KEYS[1:], "train.layer_decay", "train.activation_checkpointing")
         found.unused(keys, "with train.freeze_encoder: true", "train.freeze_encoder")
     found.exclusive("model.adapter.kind", *FREEZE_KEYS, "model.from_scratch")  # an adapter freezes the encoder itself
+    found.exclusive("model.quantize_base", "model.from_scratch")
+    found.exclusive("model.quantize_base", "model.adapter.dora")  # which computes with the weights of the base
+    if model.adapter is None and not any(given(config, key) is not NOT_GIVEN for key in FREEZE_KEYS):
+        found.unused(
+            "model.quantize_base", "without model.adapter or train.freeze: no weight is frozen", "model.adapter"
+        )
     if model.adapter is not None and model.adapter.save == "adapter" and config.task.kind == "mlm":
         message = "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head has weights of others"
         found.add(f"{message}; use merged", "model.adapter.save", "task.kind")

@@ -147,6 +147,8 @@ def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str
         needed["model.name"] = config.model.name, "demo", DEMO_PACKAGE
     if config.model.adapter is not None:
         needed["model.adapter"] = config.model.adapter.kind, "hub", "peft"
+    if config.model.quantize_base is not None:
+        needed["model.quantize_base"] = config.model.quantize_base, "gpu", "bitsandbytes"
     for tracker in config.trackers.named():
         needed[f"trackers.{tracker}"] = "", "trackers", PACKAGES[tracker]
     for key, (value, extra, package) in needed.items():

@@ -257,6 +257,9 @@ class LoraOptions(Section):
     folder of PEFT, which needs the base model."""
 
 
+BaseKind = Literal["nf4", "int8"]
+
+
 class ModelOptions(Section):
     """The pre-trained model and its tokenizer."""
 
@@ -280,6 +283,9 @@ class ModelOptions(Section):
     """Grow the embedding where the tokenizer has more tokens, such as added ones; new rows start at random."""
     adapter: LoraOptions | None = None
     """Train an adapter and the head in place of the whole model (extra `hub`)."""
+    quantize_base: BaseKind | None = None
+    """Hold the frozen weights of linear layers in the blocks in few bits (extra `gpu`): nf4 in 4.5, int8 in 8; with
+    `adapter`, or where `train` freezes weights. Passes dequantize them layer by layer."""
     head: OwnCode | None = None
     """Your own head on the encoder, for classification, multi_label, ordinal and regression; see
     docs/howto/extend.md."""

@@ -195,6 +195,8 @@ _ALL_TRAITS = (
             "batch.layout=bucketed": "its micro-batches have equal shapes; leave it out",
             _OWN: "its checkpoints have the states of AdamW; use single or ddp or, with an elementwise "
             "optimizer, zero3",
+            "model.quantize_base!=null": "it finds the weights of a stage by their gradients, and integers have none; "
+            "use single, ddp, zero2 or zero3",
             "train.compile=true": "it calls the blocks of the model one by one, outside of a compiled graph",
         },
         min_world_size=2,
@@ -215,6 +217,8 @@ _ALL_TRAITS = (
         shards=("gradients", "optimizer"),
         excludes={
             **_WHOLE_WEIGHTS,
+            "model.quantize_base!=null": "DeepSpeed joins weights of one dtype, and its plan counts them so; "
+            "use single, ddp, zero2 or zero3",
             _OWN: "DeepSpeed joins weights to flat tensors and saves the states of AdamW; use single or ddp or, with "
             "an elementwise optimizer, zero2 or zero3",
         },

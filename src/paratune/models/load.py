@@ -41,6 +41,7 @@ from paratune.models.new_weights import make_by_blocks
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
+from paratune.models.quantized import round_base
 from paratune.models.stored import draw_in_float32, float32_shapes, stored_dtype
 from paratune.models.task_model import TaskModel, find_blocks, in_body, is_pooler, output_layers
 from paratune.precision import Precision
@@ -48,6 +49,8 @@ from paratune.records.own import read_task_file
 
 ADAPTER_LABELS = "head_labels"
 """Entry of `paratune.json` in an adapter folder, whose base model has other labels: those of the outputs, in order."""
+QUANTIZED_BASE = "quantize_base"
+"""Entry of `paratune.json` in an adapter folder: `model.quantize_base` of its training."""
 log = logging.getLogger(__name__)
 ENCODER = "AutoModel"
 """Class of a model without a head: `Head.auto_class` of sentence embeddings."""
@@ -209,6 +212,8 @@ def _build(
     if own_class is not None:
         set_initial_values(hf, new, seed)
     if folder is not None:
+        if (kind := read_task_file(folder).get(QUANTIZED_BASE)) is not None:
+            round_base(hf, kind)
         new = tuple(sorted(set(new) - load_adapter(hf, folder)))
     _check_loaded(hf, new, auto_class, model, head_must_exist=head_must_exist)
     return hf, new

@@ -17,6 +17,7 @@ from paratune.errors import CheckpointError, ConfigError
 from paratune.models.adapters import merged_weights, save_adapter
 from paratune.models.load import ADAPTER_LABELS
 from paratune.models.locate import file_records
+from paratune.models.quantized import plain_weights
 from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
 from paratune.processes.progress import working
@@ -130,6 +131,7 @@ def save_model(
                 save_adapter(temporary, model.hf, state, base=adapter_base_model, new_weights=model.new_weights)
                 task = {**task, ADAPTER_LABELS: list(model.hf.config.id2label.values())}
             else:
+                state = plain_weights(model.hf, state)
                 whole = merged_weights(model.hf, state) if hasattr(model.hf, "peft_config") else state
                 model.hf.save_pretrained(temporary, state_dict=whole)
             task = {**task, **save_tokenizer(temporary, tokenizer, task.get("max_length"))}

@@ -369,7 +369,8 @@ def output_layers(hf: Any, num_outputs: int) -> list[tuple[str, nn.Linear]]:
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """Return the numbers of all parameters and of trained parameters; tied parameters count once."""
     parameters = list(model.parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+    more = sum(getattr(module, "num_more", 0) for module in model.modules())  # of quantized weights
+    return sum(p.numel() for p in parameters) + more, sum(p.numel() for p in parameters if p.requires_grad)
 
 
 def weights_fingerprint(model: nn.Module) -> str:

@@ -19,6 +19,7 @@ from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.blocks import checkpoint_blocks, shorten_last_layer
+from paratune.models.quantized import QuantizedLinear, quantize_base
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
 from paratune.planning.build import build_model, sets_in_order
@@ -179,6 +180,11 @@ def profile(
         if train is not None:
             freeze_weights(model, train)
             factors = layer_rate_factors(model, train.layer_decay)
+        if model_options is not None and model_options.quantize_base is not None:
+            quantize_base(model.hf, model_options.quantize_base)
+        for module in model.modules():
+            if isinstance(module, QuantizedLinear):
+                module.planned_dtype = precision.compute_dtype
         for weight in frozen_linear_weights(model) if stored_dtype is not None else ():
             weight.data = weight.data.to(stored_dtype)
         if activation_checkpointing is not None:

@@ -21,6 +21,7 @@ from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Loop, Progress
 from paratune.engine.summary import rank_peaks, summarise
 from paratune.errors import CheckpointError, DataError
+from paratune.models.load import QUANTIZED_BASE
 from paratune.models.locate import base_model_name
 from paratune.models.save import save_model
 from paratune.processes.progress import working
@@ -139,6 +140,8 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dic
         base_model = base_model_name(options.name)
     # The demo model has another folder on another machine.
     adapter_record = {"base_model": options.name if options.name == DEMO_MODEL else base_model} if base_model else {}
+    if base_model and options.quantize_base is not None:
+        adapter_record[QUANTIZED_BASE] = options.quantize_base
     scores = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
     outcome = outcome_record(prepared.config.task, scores, baseline, prepared.splits["train"].labels)
     save_model(

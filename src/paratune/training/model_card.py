@@ -209,6 +209,7 @@ def _training(
         ("data.truncation", saved["truncation"]),
         *_options("train", config["train"]),
         *_options("model.adapter", config["model"].get("adapter") or {}),
+        *_options("model", {"quantize_base": config["model"].get("quantize_base")}),
         ("steps", f"{summary['num_steps']:,} ({summary['num_epochs']:.4g} epochs), kept: {summary.get('kept_step')}"),
         ("hardware", _hardware(sessions)),
         ("time", f"{total}, of which {trained} in training steps"),

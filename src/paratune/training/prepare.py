@@ -44,6 +44,7 @@ from paratune.models.linear import use_onednn
 from paratune.models.load import require_weights
 from paratune.models.locate import base_model_name
 from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
+from paratune.models.quantized import quantize_base
 from paratune.models.stored import few_blocks
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
@@ -298,9 +299,12 @@ def initial_model(prepared: Prepared) -> TaskModel:
             packs=config.batch.layout in ("auto", "packed"),
             device=prepared.device,
             dtype=prepared.precision.compute_dtype,
-            trial=few_blocks(model.hf, dtype) if few or is_stored else None,
+            trial=few_blocks(model.hf, dtype) if few or is_stored or config.model.quantize_base else None,
         )
     freeze_weights(model, config.train)
+    if config.model.quantize_base is not None:  # after the trial, whose gradients may need layers that are frozen
+        with working("quantize the base"):
+            quantize_base(model.hf, config.model.quantize_base)
     if config.train.compile:
         compile_blocks(model)
         if prepared.place.rank == 0 and prepared.device.type == "cpu":

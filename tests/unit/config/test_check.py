@@ -203,6 +203,25 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "config.conflict",
             ["model.adapter.kind: lora", "model.from_scratch: true"],
         ),
+        *(
+            (
+                f"model.quantize_base=nf4;model.adapter={{kind: lora}};strategy={{kind: {kind}}}",
+                "strategy.excluded",
+                ["model.quantize_base: nf4", f"strategy.kind: {kind.partition(',')[0]}"],
+            )
+            for kind in ("deepspeed, stage: 3", "pipeline, stages: 2")
+        ),
+        ("model.quantize_base=nf4", "config.no_effect", ["model.quantize_base: nf4", "model.adapter"]),
+        (
+            "model.quantize_base=int8 train.freeze_encoder=true model.from_scratch=true",
+            "config.conflict",
+            ["model.quantize_base: int8", "model.from_scratch: true"],
+        ),
+        (
+            "model.quantize_base=nf4;model.adapter={kind: lora, dora: true}",
+            "config.conflict",
+            ["model.quantize_base: nf4", "model.adapter.dora: true"],
+        ),
         (
             "model.keep_layers=[0] model.from_scratch=true",
             "config.conflict",

@@ -397,3 +397,9 @@ def test_an_adapter_needs_its_extra(load) -> None:
     config = load("model.adapter={kind: lora}").config
     (reason,) = reasons_against(config, None, is_installed=lambda package: package != "peft")
     assert (reason.code, reason.keys, reason.facts["extra"]) == ("dependency.missing", ("model.adapter",), "hub")
+
+
+def test_a_quantized_base_needs_its_extra(load) -> None:
+    config = load("model.adapter={kind: lora}", "model.quantize_base=nf4").config
+    (reason,) = reasons_against(config, None, is_installed=lambda package: package != "bitsandbytes")
+    assert (reason.code, reason.keys, reason.facts["extra"]) == ("dependency.missing", ("model.quantize_base",), "gpu")

@@ -13,13 +13,14 @@ from transformers import BertConfig
 
 from paratune.base.units import MIB
 from paratune.batch import Batch
-from paratune.config.sections import LoraOptions, ModelOptions, Train
+from paratune.config.sections import BaseKind, LoraOptions, ModelOptions, Train
 from paratune.config.strategy_sections import DeepSpeedOptions, PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.adapters import add_adapter
 from paratune.models.dropout import use_cheap_dropout
+from paratune.models.quantized import quantize_base
 from paratune.models.stored import float32_shapes
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.planning.kinds.pipeline import in_flight
@@ -98,9 +99,20 @@ def test_copies_of_weights_under_autocast_are_those_of_pytorchs_tracker() -> Non
     assert memory.total == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize("stored", [None, torch.bfloat16])
-def test_frozen_layers_stay_in_the_16_bits_of_their_file(stored: torch.dtype | None) -> None:
+@pytest.mark.parametrize(
+    ("stored", "base", "policy"),
+    [
+        (None, None, "bf16"),
+        (torch.bfloat16, None, "bf16"),
+        *((None, base, policy) for base in ("nf4", "int8") for policy in ("bf16", "fp32")),
+    ],
+)
+def test_frozen_layers_are_held_in_16_bits_or_fewer(
+    stored: torch.dtype | None, base: BaseKind | None, policy: str
+) -> None:
     pytest.importorskip("peft")
+    if base is not None:
+        pytest.importorskip("bitsandbytes")
     before = sum(tensor.untyped_storage().nbytes() for tensor in _alive().values())
     # Few tokens: autocast on a CPU has other operations in 16 bits than on CUDA.
     sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
@@ -109,7 +121,9 @@ def test_frozen_layers_stay_in_the_16_bits_of_their_file(stored: torch.dtype | N
     hf = hf.to(stored or torch.float32)
     with float32_shapes(hf):
         add_adapter(hf, lora)
-    model, precision = TaskModel(hf, "classification"), POLICIES["bf16"]
+    if base is not None:
+        quantize_base(hf, base)
+    model, precision = TaskModel(hf, "classification"), POLICIES[policy]
     use_cheap_dropout(model)
     strategy = SingleStrategy(device=torch.device("cpu"), precision=precision, rank=0, world_size=1)
     strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(), 10))
@@ -136,12 +150,31 @@ def test_frozen_layers_stay_in_the_16_bits_of_their_file(stored: torch.dtype | N
     with trace, trace.recording():
         strategy.forward_backward([batch], _no_clock)
         strategy.optimizer_step(1.0)
-    shape, options = Shape((length,) * rows), ModelOptions(name="none", adapter=lora)
+    shape, options = Shape((length,) * rows), ModelOptions(name="none", adapter=lora, quantize_base=base)
     traced = profile(large, TASK, shape, precision, on_cuda=False, model_options=options, stored_dtype=stored)
     setup = replace(setup_of(SingleOptions(kind="single")), precision=precision)
     memory = peak(traced, setup, on_cuda=False)
     assert memory.terms["weights"] + memory.terms["buffers"] == held
     assert memory.total == pytest.approx(trace.peak_bytes - before, rel=0.02)
+
+
+def test_seven_billion_weights_in_nf4_take_about_the_published_memory() -> None:
+    pytest.importorskip("peft")
+    pytest.importorskip("bitsandbytes")
+    sizes = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+    llama = transformers.LlamaConfig(vocab_size=32_000, pad_token_id=0, **sizes)
+    options = ModelOptions(name="none", adapter=LoraOptions(kind="lora", rank=8), quantize_base="nf4")
+    traced = profile(llama, TASK, Shape((8,)), POLICIES["bf16"], model_options=options)
+    memory = peak(traced, replace(setup_of(SingleOptions(kind="single")), precision=POLICIES["bf16"]))
+    # Products of 32 layers in 4.5 bits; embeddings, norms, the head and the adapter (query and value) in float32.
+    products = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    adapter = 32 * 2 * 2 * 8 * 4096
+    assert products == 6_476_005_376
+    others = 32_000 * 4096 + 65 * 4096 + 2 * 4096 + adapter
+    assert memory.terms["weights"] == pytest.approx(products * 4.5 / 8 + 4 * others, rel=1e-4)
+    # Published for 7B in nf4, before activations: 4.6 GB.
+    states = sum(memory.terms.get(term, 0) for term in ("weights", "gradients", "optimizer", "buffers"))
+    assert 4.0e9 < states < 4.6e9
 
 
 def test_cuda_takes_more_and_rounds_up() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -211,6 +212,25 @@ def test_saved_bytes_with_checkpointing_and_frozen_encoder(kind: str, options: d
     saved_bytes = profile(small(kind), TASK, Shape(lengths), POLICIES["fp32"], on_cuda=False, **options).saved_bytes
     expected = kept_by_task(small(kind), lengths, TASK, "AutoModelForSequenceClassification", **options)
     assert saved_bytes == pytest.approx(expected, rel=0.03, abs=4096)
+
+
+def test_a_quantized_base_is_read_and_written_for_each_product() -> None:
+    pytest.importorskip("peft")
+    pytest.importorskip("bitsandbytes")
+    bert = transformers.BertConfig(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=2)
+    options = ModelOptions(name="bert", adapter=LoraOptions(kind="lora", rank=4), quantize_base="nf4")
+    traced = profile(bert, TASK, Shape((8, 8)), POLICIES["bf16"], model_options=options)
+    square, wide = ((4.5 / 8 + 2) * 64 * width for width in (64, 256))  # 4.5 bits read, 16 written
+    for phase, expected in (
+        (traced.forward, {square: 2 * 4, wide: 2 * 2}),
+        # The embeddings are frozen: no gradient passes through query, key and value of the first block.
+        (traced.backward, {square: 2 * 4 - 3, wide: 2 * 2}),
+    ):
+        found = Counter(kernel.num_bytes for kernel in phase.kernels if kernel.name == "dequantize_4bit")
+        assert found == expected
+    products = [kernel for kernel in traced.forward.kernels if kernel.flops == 2 * 16 * 64 * 256]
+    assert len(products) == 2 * 2
+    assert {kernel.dtype for kernel in products} == {"bfloat16"}
 
 
 def test_an_adapter_trains_its_matrices_and_the_head_only() -> None:

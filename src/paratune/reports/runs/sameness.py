@@ -38,14 +38,15 @@ EXECUTION_ONLY = {
 """Settings that do not affect what is trained, such as the number of loader workers."""
 _SEED_DEPENDENT = {"seed", "initial_weights"}
 _SEED_OF_NAME = re.compile(r"seed[-_]?\d+")  # in the folder of a model or a teacher
-_OF_STEPS = {"tokens", "model_overrides", "adapter", "global_batch_size", "plan", "train_settings", "weights"}
+_OF_MODEL = ("model_overrides", "adapter", "quantized", "tokens")
+_OF_STEPS = {*_OF_MODEL, "global_batch_size", "plan", "train_settings", "weights"}
 """Fields that a fitted baseline, which has no steps, does not have."""
 
 ALLOW: Mapping[str, tuple[str, ...]] = {
     "batch": ("global_batch_size",),
     "steps": ("plan",),
     "train": ("train_settings",),
-    "model": ("initial_weights", "model_overrides", "adapter", "tokens"),
+    "model": ("initial_weights", *_OF_MODEL),
     "tokens": ("tokens",),
     "data": ("train_data", "validation_data", "test_data", "tokens", "plan"),
     "task": ("task",),
@@ -126,7 +127,8 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         return {key: values.get(key) for key in keys or values} if isinstance(values, Mapping) else None
 
     tokens = section("data", "max_length", "truncation", "head_tokens")
-    train, model, kept = section("train"), section("model", "overrides", "adapter"), section("evaluate")
+    train, kept = section("train"), section("evaluate")
+    model = section("model", "overrides", "adapter", "quantize_base")
     if tokens is not None:  # another tokenizer changes the number of tokens
         tokens["num_tokens"] = run.data("train").num_tokens
     if kept is not None:  # the evaluation interval matters only for a model that is chosen by evaluations
@@ -158,6 +160,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "initial_weights": ("the initial weights (init_fingerprint)", weights),
         "model_overrides": ("model.overrides", model and {"overrides": model["overrides"]}),
         "adapter": ("model.adapter", adapter),
+        "quantized": ("model.quantize_base", model and (model["quantize_base"] or False)),
         "global_batch_size": ("the global batch size", run.run.batch.global_batch_size),
         "plan": ("the number of steps and epochs", plan or None),
         "train_settings": ("the optimization (section train)", train),

@@ -41,6 +41,7 @@ def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
         ("data.train.num_tokens", 71_999, "tokens"),
         ("config.model.overrides", {"hidden_dropout_prob": 0.0}, "model_overrides"),
         ("config.model.adapter", {"kind": "lora", "rank": 8, "save": "merged"}, "adapter"),
+        ("config.model.quantize_base", "nf4", "quantized"),
         ("config.evaluate.best", "f1", "kept_model"),
         ("task.labels", ["positive", "negative"], "task"),
         ("config.strategy.param_dtype", "bf16", "weights"),
