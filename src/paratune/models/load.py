@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -21,8 +21,8 @@ from torch import nn
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import listing
 from paratune.base.token_ids import num_token_ids
-from paratune.config.sections import ModelOptions
-from paratune.errors import ConfigError, ParatuneError, coded
+from paratune.config.sections import BaseKind, ModelOptions
+from paratune.errors import CheckpointError, ConfigError, ParatuneError, coded
 from paratune.models.adapters import add_adapter, load_adapter
 from paratune.models.config import load_config, require_pooling
 from paratune.models.locate import (
@@ -212,8 +212,11 @@ def _build(
     if own_class is not None:
         set_initial_values(hf, new, seed)
     if folder is not None:
-        if (kind := read_task_file(folder).get(QUANTIZED_BASE)) is not None:
+        if (kind := read_task_file(folder).get(QUANTIZED_BASE)) in get_args(BaseKind):
             round_base(hf, kind)
+        elif kind is not None:
+            message = f"{folder}: its base was quantized to {kind}, which this version of paratune does not know"
+            raise CheckpointError(message, code="model.adapter", folder=folder)
         new = tuple(sorted(set(new) - load_adapter(hf, folder)))
     _check_loaded(hf, new, auto_class, model, head_must_exist=head_must_exist)
     return hf, new

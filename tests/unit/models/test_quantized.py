@@ -20,7 +20,7 @@ from paratune.config.sections import BaseKind, LoraOptions, ModelOptions, Train
 from paratune.config.traits import TRAITS
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.adapters import add_adapter
-from paratune.models.blocks import checkpoint_blocks
+from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.flops import copy_on_meta_device, count_work
 from paratune.models.linear import OneDnnLinear, use_onednn
 from paratune.models.load import QUANTIZED_BASE, Head, load_model
@@ -133,7 +133,14 @@ def test_the_gradients_are_those_of_a_layer_with_the_rounded_weight(kind: BaseKi
 
 
 @both
-def test_autocast_decides_the_dtype(kind: BaseKind):
+def test_autocast_decides_the_dtype(kind: BaseKind, monkeypatch: pytest.MonkeyPatch):
+    asked: list[torch.dtype] = []
+
+    def noted(codes: torch.Tensor, scales: torch.Tensor, kind: BaseKind, dtype: torch.dtype) -> torch.Tensor:
+        asked.append(dtype)
+        return dequantize(codes, scales, kind, dtype)
+
+    monkeypatch.setattr("paratune.models.quantized.dequantize", noted)
     layer, x = QuantizedLinear(nn.Linear(8, 4), kind), torch.randn(2, 8, requires_grad=True)
     assert layer(x).dtype == torch.float32
     for dtype in (torch.bfloat16, torch.float16):
@@ -143,6 +150,7 @@ def test_autocast_decides_the_dtype(kind: BaseKind):
         out.sum().backward()
         assert x.grad is not None
         assert x.grad.dtype == torch.float32
+        assert asked[-2:] == [dtype, dtype], "forward and backward"
     layer.double().bfloat16()  # codes and scales are bytes
     assert layer(x.bfloat16()).dtype == torch.bfloat16
     assert torch.equal(layer.scales, QuantizedLinear(nn.Linear(8, 4), kind).scales) is False
@@ -225,6 +233,25 @@ def test_activation_checkpointing_changes_no_bit(kind: BaseKind):
         found.append([p.grad for p in model.parameters() if p.requires_grad])
     assert all(torch.equal(ours, expected) for ours, expected in zip(*found, strict=True))
     assert any(float(gradient.abs().max()) > 0 for gradient in found[0])
+
+
+@pytest.mark.slow
+@both
+def test_a_compiled_block_is_one_graph_with_the_same_gradients(kind: BaseKind):
+    found = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        model = TaskModel(quantized(tiny_model(num_labels=3, dropout=0.0, num_layers=2), kind), "classification")
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        if compiles:
+            compile_blocks(model)
+        batch = tiny_collator(5, num_classes=3)(np.arange(5), 5)
+        model.train().loss_sum(model(batch), batch).backward()
+        found.append([p.grad for p in model.parameters() if p.requires_grad])
+    assert torch._dynamo.utils.counters["graph_break"] == {}
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
 
 
 @both
@@ -328,6 +355,10 @@ def test_a_saved_model_gives_the_outputs_of_the_trained_one(tmp_path: Path, kind
     if form == "adapter":  # with the base as it is stored, outputs differ
         save_model(folder, model, tiny_tokenizer(), tensors, {"base_model": named}, adapter_base_model=named)
         assert float((outputs(load(folder, adapter=None)) - expected).abs().max()) > 10 * difference
+        task[QUANTIZED_BASE] = "fp3"
+        save_model(folder, model, tiny_tokenizer(), tensors, task, adapter_base_model=named)
+        with raises_code("model.adapter", folder=folder):
+            load(folder, adapter=None)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # read by PEFT

@@ -158,6 +158,7 @@ def test_frozen_layers_are_held_in_16_bits_or_fewer(
     assert memory.total == pytest.approx(trace.peak_bytes - before, rel=0.02)
 
 
+@pytest.mark.slow
 def test_seven_billion_weights_in_nf4_take_about_the_published_memory() -> None:
     pytest.importorskip("peft")
     pytest.importorskip("bitsandbytes")
