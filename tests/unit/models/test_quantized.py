@@ -20,7 +20,7 @@ from paratune.config.sections import BaseKind, LoraOptions, ModelOptions, Train
 from paratune.config.traits import TRAITS
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.adapters import add_adapter
-from paratune.models.blocks import checkpoint_blocks, compile_blocks
+from paratune.models.blocks import checkpoint_blocks
 from paratune.models.flops import copy_on_meta_device, count_work
 from paratune.models.linear import OneDnnLinear, use_onednn
 from paratune.models.load import QUANTIZED_BASE, Head, load_model
@@ -233,25 +233,6 @@ def test_activation_checkpointing_changes_no_bit(kind: BaseKind):
         found.append([p.grad for p in model.parameters() if p.requires_grad])
     assert all(torch.equal(ours, expected) for ours, expected in zip(*found, strict=True))
     assert any(float(gradient.abs().max()) > 0 for gradient in found[0])
-
-
-@pytest.mark.slow
-@both
-def test_a_compiled_block_is_one_graph_with_the_same_gradients(kind: BaseKind):
-    found = []
-    for compiles in (False, True):
-        torch.manual_seed(0)
-        model = TaskModel(quantized(tiny_model(num_labels=3, dropout=0.0, num_layers=2), kind), "classification")
-        torch._dynamo.reset()
-        torch._dynamo.utils.counters.clear()
-        if compiles:
-            compile_blocks(model)
-        batch = tiny_collator(5, num_classes=3)(np.arange(5), 5)
-        model.train().loss_sum(model(batch), batch).backward()
-        found.append([p.grad for p in model.parameters() if p.requires_grad])
-    assert torch._dynamo.utils.counters["graph_break"] == {}
-    for ours, expected in zip(*found, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
 
 
 @both
