@@ -138,10 +138,13 @@ def test_a_parallel_sweep_resumes_after_a_kill_and_a_signal(cli: Cli, world: Pat
     slow = MATRIX.replace("  train:", "  strategy: {kind: 'outside:Slow'}\n  train:")
     (world / "m.yaml").write_text(slow + "parallel: 2\n")
     (world / "brake").touch()
+    log = world / "runs/m/neighbours.jsonl"
     for how in (signal.SIGKILL, signal.SIGTERM):
+        before = log.read_text() if log.exists() else ""
         sweep = cli.start("sweep", "m.yaml")
+        # Both have begun in this sweep, and have something to save.
+        wait_for(lambda before=before: log.exists() and log.read_text()[len(before) :].count('"begin"') == 2)
         wait_for(lambda: has_checkpoint(world, 0) and has_checkpoint(world, 1))
-        wait_for(lambda: states(world) == ["running", "running"])
         sweep.send(how)
         result = sweep.wait()
     assert result.code == 75, result.stderr

@@ -16,20 +16,21 @@ TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
     "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 15_950, 14_500),
-    "planning": (PLAN, (), 5_540, 6_000),
+    "planning": (PLAN, (), 5_950, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_500, 4_300),
+    "config": (("config/*",), TRAINER, 5_525, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
     "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_000, 5_600),
-    # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md).
-    "models": (("models/*",), (), 5_200, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_450, 10_300),
+    # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
+    # are drawn block by block, 330.
+    "models": (("models/*",), (), 5_575, 4_900),
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_775, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_300, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
     "corpus": (("corpus/*",), (), 6_400, 6_500),
     # The toy cluster and four ways to start processes.
-    "processes": (("cluster/*", "processes/*"), (), 3_290, 3_000),
+    "processes": (("cluster/*", "processes/*"), (), 3_310, 3_000),
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 550, 450),
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
@@ -42,7 +43,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
             *("batch/*", "stages/*", "checkpoint/*", "demo/*"),
         ),
         (),
-        4_250,
+        4_425,
         4_400,
     ),
 }
@@ -51,8 +52,8 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 80_000
-"""Lines of the whole source; 80,000 with what is still to come."""
+MOST = 81_400
+"""Lines of the whole source: 80,000, and what large models, cards and runs side by side add to them."""
 
 REWRITTEN = (
     *("reports", "verdicts", "sweeps", "records", "planning", "config", "commands", "doctor", "corpus", "watch"),

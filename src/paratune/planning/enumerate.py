@@ -88,6 +88,11 @@ REMEDIES = (
     Remedy("offload", (_CHECKPOINTING,), ("zero3:cpu_offload=true",)),
     Remedy("16-bit weights", (_CHECKPOINTING,), ("zero3:param_dtype={precision}",), "weights are rounded in passes"),
     Remedy("LoRA", (_CHECKPOINTING, _LORA), changes="only adapter and head are trained"),
+    Remedy(
+        "LoRA on nf4",
+        (_CHECKPOINTING, _LORA, "model.quantize_base=nf4"),
+        changes="only adapter and head are trained, beside weights in 4 bits",
+    ),
 )
 """In the order in which they are tried: the least cost of quality first, then of time. Each is planned with
 micro-batches that paratune chooses, which train the same."""
@@ -216,7 +221,10 @@ def remedied(
     """Yield each remedy that may change something, with the configuration and the request with which it is planned."""
     names = request.strategies if request.strategies and request.strategies != (ALL,) else _REMEDY_STRATEGIES
     for remedy in REMEDIES:
-        settings = [*remedy.settings, *["batch.micro_batch_size=auto"] * (loaded.config.batch.per_device is None)]
+        given = remedy.settings
+        if loaded.config.model.adapter is not None:  # which stays as it is
+            given = tuple(setting for setting in given if setting != _LORA)
+        settings = [*given, *["batch.micro_batch_size=auto"] * (loaded.config.batch.per_device is None)]
         try:
             changed = replace(load_values(loaded.values, settings), source=loaded.source)
         except ConfigError:  # it excludes another setting
@@ -224,7 +232,8 @@ def remedied(
         own = tuple(name.format(precision=precision) for name in remedy.strategies)
         is_useless = own != remedy.strategies and precision not in ("bf16", "fp16")
         is_useless |= not remedy.settings and not isinstance(loaded.config.batch.micro_batch_size, int)
-        if not is_useless and not (_LORA in settings and loaded.config.model.adapter is not None):
+        is_useless |= given != remedy.settings and given == (_CHECKPOINTING,)
+        if not is_useless:
             yield replace(remedy, settings=tuple(settings)), changed, replace(request, strategies=own or names)
 
 

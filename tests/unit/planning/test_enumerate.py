@@ -197,7 +197,7 @@ def test_remedies_are_settings_that_training_accepts() -> None:
     request = PlanRequest(num_ranks=(2,), precisions=("bf16",))
     tried = list(remedied(loaded, request, "bf16"))
     assert [remedy.name for remedy, *_ in tried] == [remedy.name for remedy in REMEDIES]
-    assert [remedy.name for remedy, *_ in tried if remedy.changes] == ["16-bit weights", "LoRA"]
+    assert [remedy.name for remedy, *_ in tried if remedy.changes] == ["16-bit weights", "LoRA", "LoRA on nf4"]
     for remedy, changed, own in tried:
         again = load_config(CONFIG, ["batch.micro_batch_size=8", *remedy.settings]).config
         assert again == changed.config
