@@ -186,6 +186,9 @@ def _build(
                 make = partial(maker.from_config, config, trust_remote_code=runs_code(model, model.name))
                 hf = make_by_blocks(partial(make, **options_of_class)) if keeps_stored else make(**options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
+        if getattr(config, "quantization_config", None) is not None:
+            # With the package of its quantizer, transformers loads layers that paratune cannot train.
+            raise ValueError("its weights are quantized")
         stored = kept_dtype(model) if keeps_stored else None
         hf, info = (own_class or maker).from_pretrained(
             source,

@@ -381,7 +381,5 @@ def weights_fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(
-            values_of(parameter)().detach().float().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
-        )
+        digest.update(values_of(parameter)().detach().float().cpu().contiguous().numpy().data)
     return digest.hexdigest()
