@@ -118,10 +118,14 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
     """
     best, why = recommended(predictions)
     several = len({prediction.machine.name for prediction in predictions}) > 1
+
+    def of_kind(one: Prediction) -> str:
+        return f"{one.machine.name}: " if several else ""
+
     if best is not None:
-        of_kind, run = f"{best.machine.name}: " if several else "", best.figures["run_s"]
+        run = best.figures["run_s"]
         lasts = "" if run is None else f", {_span_text(run, as_clock=True)} in all"
-        yield f"{of_kind}Run {best.label}: {why}; {format_bytes(best.memory.total)}{lasts}."
+        yield f"{of_kind(best)}Run {best.label}: {why}; {format_bytes(best.memory.total)}{lasts}."
         if best.may_fit_micro_batch != best.largest_micro_batch:
             yield f"Micro-batches of {best.may_fit_micro_batch} may fit: the upper bound of their memory does not."
     if any(prediction.fits is None for prediction in predictions):
@@ -133,16 +137,17 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
         if nearest.fits:
             usable = format_bytes(nearest.memory.total + (nearest.room_bytes or 0))
             yield (
-                f"{nearest.label} may fit: {format_bytes(nearest.memory.total)} is expected, and "
+                f"{of_kind(nearest)}{nearest.label} may fit: {format_bytes(nearest.memory.total)} is expected, and "
                 f"{format_bytes(nearest.memory.bounds[1])} is possible, of {usable} that programs can use."
             )
         else:
             lacks = f"{format_bytes(-(nearest.room_bytes or 0))} of {format_bytes(nearest.memory.total)}"
             remedies = "more devices, or larger ones" if all_tried or other is not None else "--strategies all"
-            yield f"Nothing fits. {nearest.label} comes nearest: it lacks {lacks}; try {remedies}."
+            yield f"Nothing fits. {of_kind(nearest)}{nearest.label} comes nearest: it lacks {lacks}; try {remedies}."
         if other is not None and other.option.remedy is not None:
             settings = " ".join(f"--set '{setting}'" for setting in other.option.remedy.settings)
-            yield f"Another experiment fits ({other.option.remedy.changes}): {other.label}: {settings}."
+            label = f"{of_kind(other)}{other.label}"
+            yield f"Another experiment fits ({other.option.remedy.changes}): {label}: {settings}."
 
 
 @dataclass(frozen=True)
@@ -204,10 +209,12 @@ class Plan:
         texts = [Text(plain(line), style="bold" * (not number)) for number, line in enumerate(self.advice[:1])]
         texts += [Text(plain("; ".join(first)), style="dim")] if "machines" not in (self.about or {}) else []
         more = [Text(plain(line)) for line in (*self.advice[1:], *self.notes, *impossible_lines(self.impossible))]
-        hint = Text(f"{len(best)} of {len(self.predictions)} options; all, with notes and memory: --all", style="dim")
+        all_of_them = f"of {len(self.predictions)} options; all, with notes and memory: --all"
         start = [] if self.start is None else [Text(plain(f"Start it with: {self.start}"))]
+        hint = Text(f"{len(best)} {all_of_them}", style="dim")
         height = sum(len(text.wrap(console, options.max_width)) for text in (*texts, hint, *start))
         best = best[: max(1, MAX_LINES - height - 1)]
+        hint = Text(f"{len(best)} {all_of_them}", style="dim")
         yield from texts
         if best:
             yield self._table(self._columns(best, options.max_width, short=True), best)

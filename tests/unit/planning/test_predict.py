@@ -115,20 +115,26 @@ def test_a_short_plan_has_15_lines_with_its_command(width: int, capsys: pytest.C
     from rich.console import Console
 
     kinds = [find_machine(kind) for kind in ("a100-40gb", "h100-80gb", "v100-16gb", "t4")]
+    many = [replace(kinds[0], name=f"device-{number}") for number in range(14)]
+    of_many = [one for machine in many for one in predicted(num_ranks=(1,), machine=machine)]
     predictions = [one for machine in kinds for one in predicted(num_ranks=(1, 2, 4, 8), machine=machine)]
     heading = ("configuration.yaml: " + "a long name " * 8, "a machine")
     notes = tuple(f"note {number} " + "of several words " * 7 for number in range(9))
     start = "paratune train configuration.yaml " + "--set section.key=value " * 8
-    for shown, about in ((predictions, {"machines": []}), (predictions[:7], {}), (predictions[:1], {})):
+    machines = {"machines": []}
+    for shown, about in (predictions, machines), (of_many, machines), (predictions[:7], {}), (predictions[:1], {}):
         best, lines = recommended(shown)[0], tuple(plan_advice(shown))
         Console(width=width).print(Plan(heading, tuple(shown), (), lines, notes, best, about, start))
         printed = capsys.readouterr().out.splitlines()
         assert 8 <= len(printed) <= 15
         assert max(map(len, printed)) <= width
-        assert printed[0].startswith(("Run ", "a100-40gb: Run "))
+        assert printed[0].startswith(("Run ", "a100-40gb: Run ", "device-0: Run "))
         assert sum(line.startswith("note 0") for line in printed) <= 1
+        rows = [line for line in printed if line.split()[-1] in ("yes", "may", "no", "same") or "GiB  " in line]
+        hint = next(line for line in printed if f"of {len(shown)} options" in line)
+        assert int(hint.split()[0]) == len(rows)
         names = {one.machine.name for one in shown}
-        if len(names) > 1:
+        if 1 < len(names) < len(many):
             assert {line.split()[0] for line in printed} >= names
 
 
@@ -167,7 +173,8 @@ def test_gradients_are_reduced_in_each_micro_step_only_where_nothing_else_fits(
     monkeypatch.setattr(Memory, "bounds", property(lambda memory: (memory.total, memory.total)))
 
     def plan(gib: int, *overrides: str) -> list[tuple[str, int, int, bool | None]]:
-        machine = replace(find_machine("a100-40gb"), memory_bytes=gib * GIB + 800 * MIB)  # the buffers of NCCL
+        # With the upper bound of NCCL's buffers; 384 MiB of them are expected.
+        machine = replace(find_machine("a100-40gb"), memory_bytes=gib * GIB + 1536 * MIB)
         found = predicted("batch.global=32", *overrides, strategies=(kind,), num_ranks=(4,), machine=machine)
         notes.extend(note for prediction in found for note in prediction.notes)
         return [
@@ -179,15 +186,15 @@ def test_gradients_are_reduced_in_each_micro_step_only_where_nothing_else_fits(
     reducing = f"{kind}:reduce_each_micro_step=true"
     assert plan(9) == [(kind, 8, 1, True)], "the whole share fits at once"
     assert plan(8) == [(kind, 4, 2, True)], "with whole gradients"
-    assert plan(4) == [(kind, 1, 8, False), (reducing, 2, 4, True)]
+    assert plan(3) == [(kind, 1, 8, False), (reducing, 2, 4, True)]
     # Three quarters of 4 GiB with each of 4 micro-batches.
     assert "instead of 3 GiB" in notes[-1]
     assert "sends 12 GiB" in notes[-1]
-    assert plan(1) == [(kind, 1, 8, False)], "neither fits"
-    assert plan(4, "batch.micro_batch_size=4") == [(kind, 4, 2, False)], "a given size is kept"
+    assert plan(0) == [(kind, 1, 8, False)], "neither fits"
+    assert plan(3, "batch.micro_batch_size=4") == [(kind, 4, 2, False)], "a given size is kept"
     own = "strategy.kind=zero3", "strategy.reduce_each_micro_step=true"
     if kind == "zero3":
-        assert plan(4, *own) == [(kind, 2, 4, True)], "the user has it already"
+        assert plan(3, *own) == [(kind, 2, 4, True)], "the user has it already"
 
 
 @pytest.mark.usefixtures("simple")
