@@ -106,7 +106,8 @@ def make_plan(
 
     Args:
         measured: Folders of runs and matrices.
-        with_remedies: Plan other settings too, where nothing fits, or only a very small micro-batch.
+        with_remedies: Plan other settings too, where nothing fits, or only a very small micro-batch, and options with
+            `reduce_each_micro_step`; else there is one prediction for each option.
 
     Raises:
         ParatuneError: An option, the model, the data, a strategy or a run is invalid.
@@ -149,7 +150,8 @@ def make_plan(
             with Display(speaks=True).bar("plan", len(possible)) as bar:
                 for number, option in enumerate(possible):
                     bar.update(number, option.name)
-                    for prediction in predictor.candidates(replace(option, remedy=remedy)):
+                    option = replace(option, remedy=remedy)
+                    for prediction in predictor.candidates(option) if with_remedies else [predictor.predict(option)]:
                         if all(prediction.trains != other.trains for other in planned):
                             planned.append(prediction)
             if remedy is None and with_remedies and needs_remedies(planned):

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from paratune.api.plan_options import PlanOptions, plan_request
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_FAILED, EXIT_OK
+from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
@@ -48,6 +48,9 @@ def plan(
     if isinstance(values, dict) and "axes" in values:  # a matrix of runs
         from paratune.commands.plan_matrix import plan_matrix
 
+        if all_:
+            message = "--all has no effect on a matrix, whose table has all runs; leave it out"
+            raise ConfigError(message, code="cli.no_effect", option="--all", path=config)
         return plan_matrix(config, set_, options, measured, run_code=run_code, as_json=json)
     loaded = load_config(config, set_)
     set_up_logging(speaks=True)

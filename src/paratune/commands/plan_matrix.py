@@ -7,9 +7,9 @@ from typing import Any
 
 from paratune.api.plan import make_plan
 from paratune.api.plan_options import PlanOptions
+from paratune.api.sweep_slots import time_key
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
-from paratune.config.plain import flatten
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
@@ -19,8 +19,6 @@ from paratune.sweeps.matrix import read_matrix
 
 _OF_AXES = ("devices", "strategies", "precision")
 """Options that have no effect on a matrix: its axes set their values."""
-_IRRELEVANT = ("run.", "train.learning_rate", "train.schedule", "train.warmup", "train.weight_decay")
-"""Prefixes of settings that change neither memory nor time."""
 
 
 def plan_matrix(
@@ -42,6 +40,9 @@ def plan_matrix(
             option = f"--{name.replace('_', '-')}"
             message = f"{option} has no effect on a matrix, whose axes set the options; leave it out"
             raise ConfigError(message, code="cli.no_effect", option=option, path=path)
+    if options.device is not None and "," in options.device:
+        message = f"--device {options.device} names several, and a matrix is planned for one; make a plan for each"
+        raise ConfigError(message, code="cli.invalid_value", option="--device", path=path)
     matrix = read_matrix(path)
     cells = cells_of(matrix, overrides, here=False, need_files=options.max_length is None)
     if (error := invalid(matrix, cells) or none_possible(matrix, cells)) is not None:
@@ -52,15 +53,8 @@ def plan_matrix(
     with stdout_for_results(), Display(speaks=True).bar("plan", len(cells)) as bar:
         for number, cell in enumerate(cells):
             bar.update(number, cell.name)
-            assert cell.loaded is not None
             # Runs that differ in seed or learning rate are planned once.
-            values = {
-                name: value for name, value in flatten(cell.loaded.values).items() if not name.startswith(_IRRELEVANT)
-            }
-            key = repr(
-                (cell.record.num_processes, cell.record.num_nodes, sorted(values.items(), key=lambda item: item[0]))
-            )
-            if key not in plans_by_key:
+            if (key := time_key(cell)) not in plans_by_key:
                 plans_by_key[key] = _plan_of(cell, options, measured, run_code=run_code)
             planned[cell.name] = plans_by_key[key]
     if as_json:

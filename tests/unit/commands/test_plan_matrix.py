@@ -1,6 +1,7 @@
 """`paratune plan` of a matrix: each run as it would be started, in the table and in JSON."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from paratune.api.plan_options import PlanOptions
 from paratune.commands import plan_matrix
 from paratune.commands.plan import plan
 from paratune.errors import EXIT_OK
+from paratune.planning import machine
+from paratune.planning.memory import Memory
+from paratune.planning.states import PredictionSetup
 from paratune.reports.published import read_plan
 
+GIB, MIB = 2**30, 2**20
 MATRIX = """\
 name: m
 base:
@@ -91,7 +96,31 @@ def test_a_fitted_baseline_is_not_planned_as_its_encoder(path: Path, capsys: pyt
     assert cells["one_seed-1"]["num_ranks"] == 1
 
 
+def test_a_run_that_does_not_fit_is_planned_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    # Whole gradients of 4 GiB between micro-batches do not fit, and shards of 1 GiB do: a plan of one configuration
+    # shows both, and the run of a matrix has its own setting.
+    def peak(profile: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
+        is_whole = setup.grad_accum_steps > 1 and not setup.traits.reduces_each_micro_step
+        return Memory({"gradients": (4 if is_whole else 1) * GIB, "activations": GIB * setup.micro_batch_size}, {})
+
+    original = machine.find_machine
+    monkeypatch.setattr("paratune.planning.predict.peak", peak)
+    monkeypatch.setattr(machine, "find_machine", lambda name: replace(original(name), memory_bytes=4 * GIB + 800 * MIB))
+    path.write_text(path.read_text().replace("{kind: zero3}", "{kind: zero3}, batch.micro_batch_size: auto"))
+
+    assert plan(path, options=OPTIONS, json=True) == EXIT_OK
+
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert (cells["two_seed-1"]["strategy"], cells["two_seed-1"]["fit"]) == ("zero3", "no")
+
+
 def test_options_without_effect_and_missing_files_are_refused(path: Path):
+    with raises_code("cli.invalid_value", "a100-40gb,t4", option="--device"):
+        plan(path, options=PlanOptions(device="a100-40gb,t4", max_length=8), json=True)
+    with raises_code("cli.no_effect", option="--all"):
+        plan(path, options=OPTIONS, all_=True)
     with raises_code("cli.no_effect", option="--devices"):
         plan(path, options=PlanOptions(devices="1", max_length=8), json=True)
     with raises_code("data.not_found", "absent.csv"):
