@@ -293,6 +293,7 @@ class CommandRunner:
     def __init__(self, program: Sequence[str] = PROGRAM) -> None:
         self._program = program
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_ending = False
         self._previous: dict[int, Any] = {}
         self.signal: str | None = None
         """Name of the first signal."""
@@ -348,13 +349,16 @@ class CommandRunner:
         self._running.add(process)
         if self.signal is not None:  # received while it was started
             process.send_signal(signal.Signals[self.signal])
+        elif self._is_ending:
+            process.terminate()
         try:
             return process.wait()
         finally:
             self._running.discard(process)
 
     def end(self) -> None:
-        """Send SIGTERM to the running commands, and wait for them."""
+        """Send SIGTERM to the running commands, and to those that a thread is about to start; wait for the former."""
+        self._is_ending = True
         running = list(self._running)
         for process in running:
             process.terminate()

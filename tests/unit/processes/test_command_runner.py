@@ -121,3 +121,10 @@ def test_variables_are_given_and_unset(tmp_path: Path, monkeypatch: pytest.Monke
     with CommandRunner(program(tmp_path, show)) as children:
         assert children.run([], tmp_path / "out", {"GONE": None, "GIVEN": "a b"}) == 0
     assert (tmp_path / "out").read_text() == "yes None a b\n"
+
+
+def test_a_command_that_starts_after_the_end_is_ended(tmp_path: Path):
+    # Another thread may be about to start one: `paratune sweep --parallel` would wait until it is trained.
+    with CommandRunner(program(tmp_path, "import time\ntime.sleep(5)")) as children:
+        children.end()
+        assert children.run([], tmp_path / "log.txt") == -signal.SIGTERM
