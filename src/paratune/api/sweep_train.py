@@ -137,6 +137,11 @@ class _Trainer:
         """Whether a signal stopped the sweep."""
         return self.children.signal is not None
 
+    @property
+    def logs_neighbours(self) -> bool:
+        """Whether runs are trained side by side, now or before: a run that is resumed alone had neighbours then."""
+        return self.slots.num_slots > 1 or (self.matrix.folder / NEIGHBOURS_FILE).exists()
+
     def start(self, words: Sequence[str], output: Path, environment: Mapping[str, str | None], share: Share) -> int:
         """Run a command with a share of the machine."""
         more = ["--run-code"] if self.run_code else []
@@ -164,6 +169,7 @@ class _Trainer:
         if self.slots.num_slots > 1:
             # The longest first: a long run at the end would leave the other slots empty.
             waiting.sort(key=lambda cell: (-self.expected.get(cell.name, 0.0), order[cell.name]))
+        if self.logs_neighbours:
             log_neighbour(self.matrix.folder / NEIGHBOURS_FILE, "start")
         running: dict[Future[None], tuple[Cell, Share]] = {}
         # One line for each slot, with the step of its run.
@@ -210,9 +216,9 @@ class _Trainer:
         on = f" (GPU {', '.join(share.gpus)})" if share.gpus else ""
         _log(f"{number} {cell.name}{on}{how if cell.changed or cell.is_begun else ''}")
         beside: dict[str, str | None] = {}
-        if self.slots.num_slots > 1:
+        if self.logs_neighbours:
             file = (self.matrix.folder / NEIGHBOURS_FILE).resolve()
-            log_neighbour(file, "begin", cell.name)
+            log_neighbour(file, "resume" if cell.is_begun and not cell.changed else "begin", cell.name)
             beside = {NEIGHBOURS_VARIABLE: str(file)}
         try:
             ended = run_cell(

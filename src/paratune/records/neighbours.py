@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paratune.errors import CheckpointError, os_error_as
+
 NEIGHBOURS_FILE = "neighbours.jsonl"
 """In the folder of the matrix: an object on each line, with `time` (Unix seconds), `event` and the name of a `run`."""
 NEIGHBOURS_VARIABLE = "PARATUNE_NEIGHBOURS"
-"""Path of this file, in the environment of each run that others may join."""
+"""Path of this file, in the environment of each run that others may join or may have joined before."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,13 @@ class Neighbours:
 
 
 def log_neighbour(path: Path, event: str, run: str = "") -> None:
-    """Add a line: `begin` or `end` of a run, or `start` of a sweep, after which no run is open."""
-    with path.open("a", encoding="utf-8") as file:
+    """Add a line: `begin`, `resume` or `end` of a run, or `start` of a sweep, after which no run is open.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    failure, remedy = f"{path} cannot be written", "free some space there, or change folder:"
+    with os_error_as(CheckpointError, failure, remedy, code="output.not_writable", path=path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"time": time.time(), "event": event, "run": run}) + "\n")
 
 
@@ -41,10 +48,12 @@ def neighbours_of(path: Path, run: str) -> Neighbours | None:
         if event == "start":  # the sweep before was killed, and its runs with it
             open_now, is_open = frozenset(), False
         elif name != run:
-            open_now = open_now | {name} if event == "begin" else open_now - {name}
+            open_now = open_now - {name} if event == "end" else open_now | {name}
             changes |= is_open
         else:
-            is_open = event == "begin"
+            if event == "begin":  # a run of this name that was trained before is deleted
+                seen, at_first_begin, changes = frozenset(), None, False
+            is_open = event != "end"
             at_first_begin = open_now if at_first_begin is None else at_first_begin
             changes |= is_open and open_now != at_first_begin
         seen |= open_now if is_open else frozenset()

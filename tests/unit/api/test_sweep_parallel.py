@@ -19,7 +19,13 @@ from paratune.console import Bar, Display
 from paratune.errors import CheckpointError
 from paratune.processes.local import CommandRunner
 from paratune.processes.slots import Slots
-from paratune.records.neighbours import NEIGHBOURS_FILE, NEIGHBOURS_VARIABLE, neighbours_of
+from paratune.records.neighbours import (
+    NEIGHBOURS_FILE,
+    NEIGHBOURS_VARIABLE,
+    Neighbours,
+    log_neighbour,
+    neighbours_of,
+)
 from paratune.records.sweep import cell_run_folder, read_sweep, write_sweep
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
@@ -110,6 +116,17 @@ def test_in_turn_there_is_no_share_and_no_log(cells: Sequence[Cell]):
     assert max(map(len, runner.together)) == 1
     assert (set(runner.cores.values()), *runner.environments.values()) == ({None}, {}, {}, {}, {})
     assert not Path("runs/m", NEIGHBOURS_FILE).exists()
+
+
+def test_a_run_that_is_resumed_in_turn_had_neighbours(cells: Sequence[Cell]):
+    log, alone = Path("runs/m", NEIGHBOURS_FILE), cells[0].name
+    for event, run in (("start", ""), ("begin", cells[1].name), ("begin", alone)):
+        log_neighbour(log, event, run)
+    runner = Runner()
+    train([replace(cells[0], is_begun=True), replace(cells[1], is_begun=True, changed=("seed",))], runner, Slots(1, 0, ()))
+    assert runner.environments[alone] == {NEIGHBOURS_VARIABLE: str(log.resolve())}
+    assert neighbours_of(log, alone) == Neighbours((cells[1].name,), is_constant=False)
+    assert neighbours_of(log, cells[1].name) == Neighbours((), is_constant=True), "it was deleted, and trained anew"
 
 
 def test_the_longest_run_begins_first(cells: Sequence[Cell]):
