@@ -106,8 +106,7 @@ def make_plan(
 
     Args:
         measured: Folders of runs and matrices.
-        with_remedies: Plan other settings too, where nothing fits, or only a very small micro-batch, and options with
-            `reduce_each_micro_step`; else there is one prediction for each option.
+        with_remedies: Plan other settings too, where an option does not fit; else there is a prediction an option.
 
     Raises:
         ParatuneError: An option, the model, the data, a strategy or a run is invalid.

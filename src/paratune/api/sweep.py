@@ -153,6 +153,10 @@ def prepare(
     if matrix.probe is not None and at_a_time not in (None, 1):
         message = "probes are for times, which runs side by side disturb; leave --parallel out"
         raise ConfigError(message, code="cli.conflict", options=("--parallel", "--probe" if probe else "probe"))
+    at_a_time = at_a_time or (1 if matrix.probe is not None else matrix.options.parallel)
+    if until == "speed" and at_a_time != 1:
+        message = "--until speed needs times, which runs side by side disturb; use --until quality, or --parallel 1"
+        raise ConfigError(message, code="cli.conflict", options=("--until", "--parallel"))
     search, compress = matrix.options.search, matrix.options.compress
     if search is not None and search.method == "bayesian":
         require_installed("optuna", extra="search")
@@ -176,7 +180,6 @@ def prepare(
         probes = prepare(
             path, overrides, use, only=only, retry_failed=retry_failed, overwrite=overwrite, probe=True, parallel="1"
         )
-    at_a_time = at_a_time or (1 if matrix.probe is not None else matrix.options.parallel)
     return PreparedSweep(matrix, tuple(overrides), cells, names, plan, retry_failed, overwrite, at_a_time, probes)
 
 

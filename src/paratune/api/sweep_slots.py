@@ -44,7 +44,8 @@ def slots_here(cells: Sequence[Cell], parallel: Parallel) -> Slots:
     if given := [cell.name for cell in cells if VISIBLE in cell.record.environment]:
         message = f"env sets {VISIBLE} ({given[0]}), which --parallel sets for each run; leave one of them out"
         raise ConfigError(message, code="cli.conflict", options=("--parallel", f"env.{VISIBLE}"))
-    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ()
+    has_affinity = hasattr(os, "sched_getaffinity")  # elsewhere the numbers of cores only count their threads
+    affinity = sorted(os.sched_getaffinity(0)) if has_affinity else range(os.cpu_count() or 1)
     cores = affinity[: max(1, int(usable_cores() or 1))]
     num_gpus = len(gpus_here() or ()) if any(cell.config.device != "cpu" for cell in cells) else 0
     return Slots(None if parallel == "auto" else parallel, num_gpus, cores)
@@ -87,7 +88,7 @@ def expected_work(todo: Sequence[Cell], cells: Sequence[Cell]) -> dict[str, floa
                 planned[key] = _planned_work(cell)
     ratios = [mean / planned[key] for key, mean in means.items() if planned.get(key)]
     scale = fmean(ratios) if ratios else 1.0
-    return {name: means.get(key) or scale * planned[key] for name, key in keys.items()}
+    return {name: means[key] if key in means else scale * planned[key] for name, key in keys.items()}
 
 
 def _planned_work(cell: Cell) -> float:

@@ -139,7 +139,7 @@ class _Trainer:
 
     @property
     def logs_neighbours(self) -> bool:
-        """Whether runs are trained side by side, now or before: a run that is resumed alone had neighbours then."""
+        # A run that is resumed alone may have had neighbours before.
         return self.slots.num_slots > 1 or (self.matrix.folder / NEIGHBOURS_FILE).exists()
 
     def start(self, words: Sequence[str], output: Path, environment: Mapping[str, str | None], share: Share) -> int:

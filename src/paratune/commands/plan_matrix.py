@@ -37,9 +37,8 @@ def plan_matrix(
     """
     for name in _OF_AXES:
         if getattr(options, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            message = f"{option} has no effect on a matrix, whose axes set the options; leave it out"
-            raise ConfigError(message, code="cli.no_effect", option=option, path=path)
+            message = f"--{name} has no effect on a matrix, whose axes set the options; leave it out"
+            raise ConfigError(message, code="cli.no_effect", option=f"--{name}", path=path)
     if options.device is not None and "," in options.device:
         message = f"--device {options.device} names several, and a matrix is planned for one; make a plan for each"
         raise ConfigError(message, code="cli.invalid_value", option="--device", path=path)

@@ -39,8 +39,6 @@ ALL_STRATEGIES = (
     "deepspeed:3:offload_optimizer=true:offload_parameters=true",
 )
 """Strategies of `--strategies all`, besides the one of the configuration."""
-
-
 ALL = "all"
 """In place of names: `ALL_STRATEGIES`."""
 OWN_STRATEGY = "plans know the strategies of paratune only; measure it: paratune sweep MATRIX --probe"

@@ -34,7 +34,7 @@ def log_neighbour(path: Path, event: str, run: str = "") -> None:
         CheckpointError: The file cannot be written.
     """
     failure, remedy = f"{path} cannot be written", "free some space there, or change folder:"
-    with os_error_as(CheckpointError, failure, remedy, code="output.not_writable", path=path), path.open("a", encoding="utf-8") as file:
+    with os_error_as(CheckpointError, failure, remedy, code="output.not_writable", path=path), path.open("a") as file:
         file.write(json.dumps({"time": time.time(), "event": event, "run": run}) + "\n")
 
 

@@ -204,6 +204,9 @@ def read_matrix(path: Path, trials: Trials | None = None, *, as_probes: bool = F
             notes=None if options.notes is None else _notes(file, options.notes),
         ),
     )
+    if options.probe is not None and options.parallel != 1:
+        message = f"parallel: {options.parallel} has no effect on probes, which are timed alone; leave it out"
+        file.refuse(message, "parallel", "config.no_effect")
     if file.problems:
         raise failure(path, file.problems, file.label)
     return matrix

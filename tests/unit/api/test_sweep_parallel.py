@@ -123,7 +123,9 @@ def test_a_run_that_is_resumed_in_turn_had_neighbours(cells: Sequence[Cell]):
     for event, run in (("start", ""), ("begin", cells[1].name), ("begin", alone)):
         log_neighbour(log, event, run)
     runner = Runner()
-    train([replace(cells[0], is_begun=True), replace(cells[1], is_begun=True, changed=("seed",))], runner, Slots(1, 0, ()))
+    train(
+        [replace(cells[0], is_begun=True), replace(cells[1], is_begun=True, changed=("seed",))], runner, Slots(1, 0, ())
+    )
     assert runner.environments[alone] == {NEIGHBOURS_VARIABLE: str(log.resolve())}
     assert neighbours_of(log, alone) == Neighbours((cells[1].name,), is_constant=False)
     assert neighbours_of(log, cells[1].name) == Neighbours((), is_constant=True), "it was deleted, and trained anew"
@@ -172,6 +174,22 @@ def test_slots_of_this_machine(cells: Sequence[Cell], monkeypatch: pytest.Monkey
     assert slots_here(cells, 1).take(1, on_gpus=False).cores is None
 
 
+def test_slots_of_a_machine_without_affinity(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(sweep_slots.os, "sched_getaffinity")  # macOS
+    monkeypatch.setattr(sweep_slots.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(sweep_slots, "usable_cores", lambda: 8.0)
+    slots = slots_here(cells, "auto")
+    share = slots.take(1, on_gpus=False)
+    assert share is not None
+    assert (slots.num_slots, share.environment) == (2, {"OMP_NUM_THREADS": "4"})
+
+
+def test_probes_have_no_parallel(cells: Sequence[Cell]):
+    Path("m.yaml").write_text(MATRIX + "parallel: 2\nprobe: {steps: 20}\n")
+    with raises_code("config.no_effect", "parallel"):
+        read_matrix(Path("m.yaml"))
+
+
 def test_runs_that_name_their_gpus_are_refused(cells: Sequence[Cell]):
     Path("m.yaml").write_text(MATRIX + "env: {CUDA_VISIBLE_DEVICES: 0}\n")
     with raises_code("cli.conflict", "--parallel"):
@@ -185,6 +203,8 @@ def test_runs_that_name_their_gpus_are_refused(cells: Sequence[Cell]):
         ({"use": "show", "timing": True}, "cli.conflict"),
         ({"use": "train", "parallel": "2", "probe": True}, "cli.conflict"),
         ({"use": "train", "timing": True, "probe": True}, "cli.no_effect"),
+        # Speed has no verdict then, so that all were decided after the first round.
+        ({"use": "train", "parallel": "2", "until": "speed"}, "cli.conflict"),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], code: str, cells: Sequence[Cell]):
@@ -216,4 +236,10 @@ def test_expected_times(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch):
     done = replace(first, record=replace(first.record, state="finished", attempts=(attempt,)))
     # 60 s for 3 operations: 20 s for each.
     assert list(expected_work(rest, [done, *rest]).values()) == [60.0, 40.0, 40.0, 20.0, 20.0]
+    # The clock has whole seconds.
+    short = {**attempt, "ended": attempt["began"]}
+    all_done = [
+        replace(cell, record=replace(cell.record, state="finished", attempts=(short,))) for cell in (first, *rest)
+    ]
+    assert set(expected_work(rest, all_done).values()) == {0.0}
     assert expected_work([rest[0]], [done, *rest]) == {}  # one kind of run has no order
