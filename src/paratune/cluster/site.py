@@ -264,8 +264,6 @@ def _contradictions(site: Site) -> list[tuple[str, str]]:
     if site.gpus_per_node and site.processes_per_node not in (None, site.gpus_per_node):
         given = f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}"
         problems.append(("processes_per_node", f"{given}; a GPU has one process; leave it out"))
-    if site.host_suffix and site.nodes == 1:
-        problems.append(("host_suffix", "has no effect on one node; leave it out, or set nodes"))
     if site.gpu_type and not site.gpus_per_node:
         problems.append(("gpu_type", "has no effect without gpus_per_node; set it, or leave gpu_type out"))
     if site.network_interface:

@@ -81,7 +81,6 @@ def test_a_value_that_is_missing_is_one_problem(tmp_path: Path):
         ("exclusive: everybody", "exclusive is"),
         ("network_interface: [ib0, 'a b']", "network_interface"),
         ('host_suffix: "$(x)"', "host_suffix is"),
-        ("host_suffix: -ib", "line 1: host_suffix "),
         ('sbatch: ["--comment=a\\n#SBATCH --uid=0"]', "allowed: --name or --name=value"),
         ("environment: {RANK: 1}", "environment.RANK is set by paratune and torchrun"),
         ('environment: {A: "b\\nc"}', "environment.A is 'b\\nc'"),
@@ -104,6 +103,13 @@ def test_invalid_values_are_refused(line: str, expected: str, tmp_path: Path):
     with pytest.raises(ConfigError) as caught:
         read_site(tmp_path / "s.yaml")
     assert expected in str(caught.value)
+
+
+def test_a_site_of_a_cluster_has_no_number_of_nodes(tmp_path: Path):
+    # `paratune launch --nodes 2` has it, or the processes of a run.
+    (tmp_path / "s.yaml").write_text("host_suffix: -ib\nnetwork_interface: ib0\n")
+    site = with_size(read_site(tmp_path / "s.yaml"), nodes=2, gpus_per_node=None)
+    assert (site.nodes, site.host_suffix) == (2, "-ib")
 
 
 def test_the_command_line_sets_the_size():
