@@ -341,12 +341,14 @@ def assumed_cpu_constants() -> Constants:
 def assumed_gpu_constants() -> Constants:
     """Return the constants of a GPU that is not listed, which are only useful after a fit to a run on it.
 
-    Each is the median of those of the listed devices; its bounds contain the bounds of all of them.
+    Each is the median of those of the listed devices; its bounds contain the bounds of all of them, except `units`.
     """
     listed = [constants.by_name for device in DEVICES if (constants := assumed_constants(device)) is not None]
     bounded: dict[str, Bounded] = {}
     for name in sorted(set().union(*listed)):
         values = [by_name[name] for by_name in listed if name in by_name]
         low, high = min(each.low for each in values), max(each.high for each in values)
-        bounded[name] = Bounded(statistics.median(each.value for each in values), low, high)
+        median = statistics.median(each.value for each in values)
+        # A number of multiprocessors is not fitted: the time of a product jumps where one more wave of tiles begins.
+        bounded[name] = Bounded(median, median, median) if name == "units" else Bounded(median, low, high)
     return Constants(bounded)

@@ -306,7 +306,7 @@ def pass_seconds(
 
 
 def share_of_rate(operation: Operation, constants: Constants) -> float:
-    """Return the share of its rate that a matrix product reaches because of its shape; 1 on an unknown device.
+    """Return the share of its rate that a matrix product reaches because of its shape; 1 on a CPU.
 
     A multiprocessor computes a tile of the output at a time, so that the last wave of tiles leaves some without work;
     and a short inner dimension leaves little to do between the beginning and the end of a tile.

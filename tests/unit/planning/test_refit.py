@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from paratune.config.strategy_sections import DDPOptions, Strategy
-from paratune.planning.constants import Bounded, Constants
+from paratune.planning.constants import Bounded, Constants, assumed_gpu_constants
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.time import (
     NINETY,
@@ -129,3 +129,13 @@ def test_one_time_of_a_listed_device_is_explained(slower: float) -> None:
     refitted, before_s, after_s = fitted(machine.constants, slower, step)
     assert after_s[0] / before_s[0] == pytest.approx(slower, rel=0.03)
     assert not {"link", "network", "link.latency"} & set(shifts(refitted, machine.constants))
+
+
+@pytest.mark.parametrize("slower", [0.7, 1.4])
+def test_a_fit_does_not_choose_the_multiprocessors_of_an_unlisted_gpu(slower: float) -> None:
+    # Their number is no rate: the time of a product jumps where one more wave of tiles begins.
+    constants = assumed_gpu_constants()
+    machine = Machine("unlisted", None, is_cuda=True, memory_bytes=None, constants=constants)
+    refitted, before_s, after_s = fitted(constants, slower, StepCase(bert_base("bf16"), setup(DDP, 1), machine, 512))
+    assert refitted["units"] == constants["units"]
+    assert after_s[0] / before_s[0] == pytest.approx(slower, rel=0.03)
