@@ -90,7 +90,7 @@ def sweep(
             if part is not None:
                 trained = train_matrix(part, run_code=run_code)
                 make_sweep(part.matrix.folder, part.matrix.folder / REPORT_FOLDER)
-                trained.check()
+                trained.check(is_last=part.timing is None)
     return Sweep(folder)
 
 

@@ -63,15 +63,15 @@ class TrainedSweep:
     not_compressed: tuple[str, ...] = ()
     """Finished runs without all of their smaller forms (`compress:`)."""
 
-    def check(self) -> int:
+    def check(self, *, is_last: bool = True) -> int:
         """Log the failed runs; return 0 if all selected runs are finished or skipped, and made smaller, otherwise 1.
 
         Raises:
-            Stopped: A signal stopped the sweep before that.
+            Stopped: A signal stopped the sweep before that, or before the runs that follow (`is_last` is False).
         """
         cells = [cell for cell in self.record.cells if cell.name in self.names]
         is_done = all(cell.state in ("finished", "skipped") for cell in cells) and not self.not_compressed
-        if self.signal is not None and not is_done:
+        if self.signal is not None and not (is_done and is_last):
             message = f"stopped by {self.signal}; the same command continues it"
             raise Stopped(message, code="stopped.signal", signal=self.signal)
         if num_failed := sum(cell.state == "failed" for cell in cells):

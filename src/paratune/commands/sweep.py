@@ -80,9 +80,9 @@ def sweep(
         files = {"report": report.files[0], "runs": report.folder / "runs", "logs": report.folder / "logs"}
         for name, path in files.items():
             print(f"{name}: {plain(path)}")  # noqa: T201
-    parts, result = [trained], report.as_dict()
+    timed_ones, result = [], report.as_dict()
     if prepared.timing is not None and trained.signal is None:
-        parts.append(train_matrix(prepared.timing, run_code=run_code))
+        timed_ones.append(train_matrix(prepared.timing, run_code=run_code))
         folder = prepared.timing.matrix.folder
         timed = make_sweep(folder, folder / REPORT_FOLDER)
         result["timing"] = timed.as_dict()
@@ -91,7 +91,7 @@ def sweep(
             print(f"report of times: {plain(timed.files[0])}")  # noqa: T201
     if json:
         print_json(result, indent=1)
-    return max(part.check() for part in parts)
+    return max(trained.check(is_last=prepared.timing is None), *(timed.check() for timed in timed_ones), EXIT_OK)
 
 
 def list_runs(prepared: "PreparedSweep", *, run_code: bool, as_json: bool) -> None:

@@ -121,5 +121,8 @@ def test_exit_codes(monkeypatch, tmp_path):
     for names, not_compressed in (({first, second}, ()), ({first}, (first,))):
         with pytest.raises(Stopped):
             TrainedSweep(record, names, "SIGTERM", not_compressed).check()
+    with pytest.raises(Stopped):  # probes follow (--timing), which are not made after a signal
+        TrainedSweep(record, {first}, "SIGTERM").check(is_last=False)
+    assert TrainedSweep(record, {first}, None).check(is_last=False) == 0
     skipped = record.with_cell(replace(record.cells[1], state="skipped"))
     assert TrainedSweep(skipped, {first, second}, None).check() == 0
