@@ -132,8 +132,8 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
         yield "The memory of the device is unknown, so whether it fits is too: name a device (--device)."
     elif predictions and best is None:
         same = [one for one in predictions if one.option.remedy is None or not one.option.remedy.changes]
-        nearest = max(same, key=_room)
-        other = next((one for one in predictions if one.fit == "yes"), None)
+        nearest, others = max(same, key=_room), [one for one in predictions if one not in same]
+        other = next((one for fit in ("yes", "tight") for one in others if one.fit == fit), None)
         if nearest.fits:
             usable = format_bytes(nearest.memory.total + (nearest.room_bytes or 0))
             yield (
@@ -146,8 +146,8 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
             yield f"Nothing fits. {of_kind(nearest)}{nearest.label} comes nearest: it lacks {lacks}; try {remedies}."
         if other is not None and other.option.remedy is not None:
             settings = " ".join(f"--set '{setting}'" for setting in other.option.remedy.settings)
-            label = f"{of_kind(other)}{other.label}"
-            yield f"Another experiment fits ({other.option.remedy.changes}): {label}: {settings}."
+            which = f"{'fits' if other.fit == 'yes' else 'may fit'} ({other.option.remedy.changes})"
+            yield f"Another experiment {which}: {of_kind(other)}{other.label}: {settings}."
 
 
 @dataclass(frozen=True)
