@@ -40,7 +40,7 @@ PLACEBO: tuple[Code, str] = ("placebo", "it cannot differ: the options that diff
 def why_no_times(first: Group, second: Group) -> tuple[Code, str] | None:
     """Return why times of two groups are not compared: other runs disturbed them, or they cannot differ; else None."""
     if first.num_neighbours is None or first.num_neighbours != second.num_neighbours:
-        return "neighbours", "runs beside them, which began or ended meanwhile, changed their times; use sweep --timing"
+        return "neighbours", "other numbers of runs were beside them, which changed their times; use sweep --timing"
     return PLACEBO if first.cannot_differ(second) else None
 
 
