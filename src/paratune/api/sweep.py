@@ -154,8 +154,8 @@ def prepare(
         message = "probes are for times, which runs side by side disturb; leave --parallel out"
         raise ConfigError(message, code="cli.conflict", options=("--parallel", "--probe" if probe else "probe"))
     at_a_time = at_a_time or (1 if matrix.probe is not None else matrix.options.parallel)
-    if until == "speed" and at_a_time != 1:
-        message = "--until speed needs times, which runs side by side disturb; use --until quality, or --parallel 1"
+    if until in ("speed", "decided") and at_a_time != 1:
+        message = f"--until {until} needs times, which runs side by side disturb; use --until quality, or --parallel 1"
         raise ConfigError(message, code="cli.conflict", options=("--until", "--parallel"))
     search, compress = matrix.options.search, matrix.options.compress
     if search is not None and search.method == "bayesian":

@@ -205,6 +205,7 @@ def test_runs_that_name_their_gpus_are_refused(cells: Sequence[Cell]):
         ({"use": "train", "timing": True, "probe": True}, "cli.no_effect"),
         # Speed has no verdict then, so that all were decided after the first round.
         ({"use": "train", "parallel": "2", "until": "speed"}, "cli.conflict"),
+        ({"use": "train", "parallel": "2", "until": "decided"}, "cli.conflict"),
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], code: str, cells: Sequence[Cell]):
