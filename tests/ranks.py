@@ -170,7 +170,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         if step == 0:
             _write_tensors(folder / "first.safetensors", strategy.state().tensors())
         if step + 1 in (job.save_at, job.until):
-            save(strategy, folder, step + 1, shards=job.options.get("stage") != 0)
+            save(strategy, folder, step + 1)
     outcome["evaluation"] = _evaluation(job, strategy, model)
     if job.compiles:
         outcome["num_graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
@@ -195,12 +195,12 @@ def saved(folder: Path) -> checkpoint.CheckpointReader:
     return checkpoint.CheckpointReader(folder / ("sharded" if (folder / "sharded").exists() else "checkpoint"))
 
 
-def save(strategy: Any, folder: Path, step: int, *, shards: bool = True) -> None:
+def save(strategy: Any, folder: Path, step: int) -> None:
     """Save a checkpoint, and a sharded one if the strategy can, each in files of about two tensors."""
     rank, state = strategy.layout.rank, strategy.state()
     with mock.patch.object(checkpoint, "SHARD_BYTES", 20_000):
         checkpoint.save(folder / "checkpoint", state.tensors(), {}, step=step, is_writer=rank == 0)
-        if strategy.traits.writes_shards and shards:
+        if strategy.traits.writes_shards:
 
             def gather(value: Any) -> list[Any]:
                 return [json.loads(text) for text in gather_texts(strategy.reduce, json.dumps(value))]

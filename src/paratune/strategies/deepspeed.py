@@ -7,14 +7,14 @@ optimizer states are saved and loaded by name, as in every other strategy. Nothi
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.config.traits import TRAITS, Traits
+from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.precision import Precision, values_of
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies import whole
@@ -31,7 +31,7 @@ from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 class DeepSpeedStrategy:
     """See `protocol.Strategy`."""
 
-    traits: ClassVar[Traits] = TRAITS["deepspeed"]
+    traits: Traits = TRAITS["deepspeed"]
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class DeepSpeedStrategy:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._deepspeed = setup.import_deepspeed(device)
         self._options = setup.Options(stage=stage, param_dtype=param_dtype, **options)
+        self.traits = strategy_traits("deepspeed", vars(self._options)) or self.traits
         self._device = device
         self._precision = precision.with_weights(param_dtype)
         self._scaler = None if self._options.keeps_16_bits else make_scaler(precision)

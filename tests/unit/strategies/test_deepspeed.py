@@ -240,6 +240,14 @@ def test_traits_depend_on_the_stage(stage: int, shards: tuple[str, ...]):
 
 
 @needs_deepspeed
+@pytest.mark.parametrize(("stage", "writes_shards"), [(0, False), (1, True), (3, True)])
+def test_a_rank_without_shards_writes_none(stage: int, writes_shards: bool):
+    with prepared(DeepSpeedStrategy, stage=stage) as (strategy, _):
+        assert strategy.traits == strategy_traits("deepspeed", {"stage": stage})
+        assert strategy.traits.writes_shards is writes_shards
+
+
+@needs_deepspeed
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_one_process_trains_like_the_single_strategy(precision: str, stage: int):
