@@ -64,7 +64,9 @@ class AdamW8bit(Optimizer):
         weights, gradients = parameter.view(-1), parameter.grad.reshape(-1)
         skips, decay = self.found_inf, 1 - group["lr"] * group["weight_decay"]
         if skips is not None:
-            skips, decay = skips.bool(), torch.where(skips.bool(), 1.0, decay)
+            skips = skips.bool()
+            # `torch.where` of two numbers is float32.
+            decay = torch.full((), decay, dtype=torch.float64, device=skips.device).masked_fill_(skips, 1.0)
         for start in range(0, len(weights), PART_NUMBERS_8_BITS):
             part = slice(start, start + PART_NUMBERS_8_BITS)
             wide = torch.promote_types(gradients.dtype, torch.float32)

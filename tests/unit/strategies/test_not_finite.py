@@ -151,6 +151,20 @@ def test_8_bit_moments_keep_their_codes():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_update_that_the_device_decides_has_the_bits_of_a_plain_one(dtype: torch.dtype):
+    torch.manual_seed(0)
+    start, found = torch.randn(2, 4096, dtype=dtype), []
+    for flag in (None, torch.tensor(0.0)):
+        parameter = torch.nn.Parameter(start.clone())
+        optimizer = AdamW8bit([parameter], lr=0.1, weight_decay=0.03)
+        optimizer.found_inf = flag
+        parameter.grad = start.cos()
+        optimizer.step()
+        found.append(parameter.detach())
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_stop_is_final(dtype: torch.dtype, value: float):
     stop = UpdateStop()
