@@ -207,6 +207,9 @@ def _build(
         raise
     except Exception as error:
         raise load_error("model", source, error) from error
+    if keeps_stored and kept_dtype(model) != stored:
+        # They were downloaded just now, by this process or another one of the run: all ranks need the same dtypes.
+        return _build(model, config, auto_class, head_must_exist, seed, keeps_stored)
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     if stored is not None:
         draw_in_float32(hf, new, seed)

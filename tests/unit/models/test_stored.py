@@ -15,7 +15,13 @@ from architectures import CONFIGS
 from raised import raises_code
 from tiny import VOCABULARY, tiny_config, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
-from transformers import AutoModel, BertConfig, BertForSequenceClassification, GemmaConfig
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GemmaConfig,
+)
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
 from paratune import hub
@@ -72,14 +78,39 @@ def test_a_plan_knows_the_dtype_of_a_folder_without_weights(tmp_path: Path):
     assert kept_dtype(named, config) is None, "the weights decide"
 
 
-def test_a_model_in_the_cache_of_the_hub_is_loaded_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of some/model, in bf16, in the cache of the hub, which cannot be reached."""
     # The layout of huggingface_hub: refs/main names the commit, snapshots/COMMIT has its files.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(hub, "unreachable_reason", lambda: "this test has no network")
     cached = tmp_path / "models--some--model"
-    snapshot = stored(cached / "snapshots" / ("a" * 40), torch.bfloat16)
-    (cached / "refs").mkdir()
+    (cached / "refs").mkdir(parents=True)
     (cached / "refs" / "main").write_text("a" * 40)
+    return stored(cached / "snapshots" / ("a" * 40), torch.bfloat16)
+
+
+def test_a_rank_that_downloads_a_model_has_the_dtypes_of_one_that_finds_it(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+):
+    there, elsewhere = snapshot / "model.safetensors", snapshot.parent / "model.safetensors"
+    there.rename(elsewhere)
+    load_file = AutoModelForSequenceClassification.from_pretrained
+
+    def download(*given: Any, **options: Any) -> Any:
+        if elsewhere.exists():
+            elsewhere.rename(there)
+        return load_file(*given, **options)
+
+    monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", download)
+    assert kept_dtype(ModelOptions(name="some/model")) is None
+    first, later = (load("some/model", keeps_stored=True) for _ in range(2))
+    assert [weight.dtype for weight in first.parameters()] == [weight.dtype for weight in later.parameters()]
+    assert torch.bfloat16 in {weight.dtype for weight in first.parameters()}
+    assert weights_fingerprint(first) == weights_fingerprint(later)
+
+
+def test_a_model_in_the_cache_of_the_hub_is_loaded_as_a_folder(snapshot: Path):
     named = ModelOptions(name="some/model")
     assert kept_dtype(named) == torch.bfloat16
     assert kept_dtype(named.model_copy(update={"revision": "another"})) is None
