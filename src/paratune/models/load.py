@@ -218,7 +218,8 @@ def _build(
     if own_class is not None:
         set_initial_values(hf, new, seed)
     if folder is not None:
-        if (kind := read_task_file(folder).get(QUANTIZED_BASE)) in get_args(BaseKind):
+        kind: Any = read_task_file(folder).get(QUANTIZED_BASE)
+        if kind in get_args(BaseKind):
             round_base(hf, kind)
         elif kind is not None:
             message = f"{folder}: its base was quantized to {kind}, which this version of paratune does not know"
