@@ -135,7 +135,9 @@ def remedies(
         changes.append((change, rest * (1 - smaller.micro_batch_size / sizes.micro_batch_size)))
     if doing == "training" and not config.train.activation_checkpointing and num_blocks > 1:
         changes.append(("train.activation_checkpointing: 1", rest * (1 - 1 / num_blocks)))
-    if sizes.grad_accum_steps > 1 and not getattr(config.strategy, "reduce_each_micro_step", True):
+    is_whole_trained = config.model.adapter is None and not config.train.freeze_encoder
+    is_kept = is_whole_trained and not getattr(config.strategy, "reduce_each_micro_step", True)
+    if doing == "training" and sizes.grad_accum_steps > 1 and is_kept:
         whole = use["weights_bytes"] * (traits.shard_size or world_size)  # gradients in fp32, as the shards of weights
         changes.append(("strategy.reduce_each_micro_step: true", whole - use["weights_bytes"]))
     if is_gpu:  # on a CPU all ranks of a machine share one memory

@@ -30,12 +30,14 @@ def remedy_texts(
     checkpointing: int | None = None,
     sizes: ResolvedBatch = SIZES,
     strategy: Any = None,
+    adapter: Any = None,
     **changed: Any,
 ) -> list[str]:
     config: Any = SimpleNamespace(
         batch=SimpleNamespace(per_device=per_device),
         evaluate=SimpleNamespace(batch_size=64),
-        train=SimpleNamespace(activation_checkpointing=checkpointing),
+        model=SimpleNamespace(adapter=adapter),
+        train=SimpleNamespace(activation_checkpointing=checkpointing, freeze_encoder=False),
         strategy=strategy,
     )
     return remedies(USE | (use or {}), config, traits, sizes, smaller, **SHORT | changed)
@@ -76,6 +78,8 @@ def test_gradients_can_be_reduced_in_each_micro_step():
     assert remedy_texts(replace(ZERO3, shard_size=2), strategy=plain, **options) == [line.format(1)]
     assert remedy_texts(ZERO3, strategy=reducing, **options) == []
     assert remedy_texts(ZERO3, strategy=plain, **DONE) == [], "one micro-batch"
+    assert remedy_texts(ZERO3, strategy=plain, adapter="lora", **options) == [], "few gradients"
+    assert remedy_texts(ZERO3, strategy=plain, **options, doing="placing the model") == [], "no gradients yet"
 
 
 def test_fragments_and_other_processes_count_on_a_gpu():
