@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 81_400
+MOST = 81_440
 """Lines of the whole source: 80,000, and what large models, cards and runs side by side add to them."""
 
 REWRITTEN = (

@@ -20,6 +20,7 @@ from paratune.batch import Batch
 from paratune.config.feasibility import Ranks, world_size_reasons
 from paratune.config.problems import refuse
 from paratune.config.traits import TRAITS, Traits, strategy_traits
+from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
@@ -107,7 +108,18 @@ class FSDPStrategy:
         # is on the host: each unit is moved to the device whole, and only its shard stays there.
         for unit in (*blocks, self._model):
             whole.cast_weights(unit, self._precision, self.traits)
-            fully_shard(unit, **options)
+            try:
+                fully_shard(unit, **options)
+            except RuntimeError as error:
+                # PyTorch 2.11 makes trained parameters of all shards (https://github.com/pytorch/pytorch/pull/177948).
+                if all(parameter.is_floating_point() for parameter in unit.parameters()):
+                    raise
+                raise ConfigError(
+                    f"model.quantize_base: PyTorch {torch.__version__} cannot shard integers ({error}); use a newer "
+                    "version, or strategy.kind: ddp or single",
+                    code="strategy.excluded",
+                    key="model.quantize_base",
+                ) from error
         # After fully_shard, which replaces the parameters by DTensors.
         self._optimizer = make_optimizer(model.named_parameters())
 

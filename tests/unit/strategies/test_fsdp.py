@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from exact import RowModel, no_clock, row_batch
+from raised import raises_code
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
@@ -38,6 +39,22 @@ def prepare(kind: str, model: torch.nn.Module, precision: str = "fp32", **option
     strategy = KINDS[kind](device=CPU, precision=POLICIES[precision], rank=0, world_size=4, **options)
     strategy.prepare(model, [model.hidden], OptimizerFactory(Train(), 10))
     return strategy
+
+
+def test_a_pytorch_that_cannot_shard_a_quantized_base_is_named(
+    fully_shard_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(module: Any, **options: Any) -> None:  # as PyTorch 2.11
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+
+    monkeypatch.setattr(fsdp, "fully_shard", fail)
+    model = RowModel()
+    with pytest.raises(RuntimeError):
+        prepare("zero3", model)
+    codes = torch.zeros(4, 2, dtype=torch.uint8)
+    model.hidden.register_parameter("codes", torch.nn.Parameter(codes, requires_grad=False))
+    with raises_code("strategy.excluded", torch.__version__, key="model.quantize_base"):
+        prepare("zero3", model)
 
 
 @pytest.mark.parametrize("kind", KINDS)
