@@ -54,7 +54,8 @@ def neighbours_of(path: Path, run: str) -> Neighbours | None:
             if event == "begin":  # a run of this name that was trained before is deleted
                 seen, at_first_begin, changes = frozenset(), None, False
             is_open = event != "end"
-            at_first_begin = open_now if at_first_begin is None else at_first_begin
+            if at_first_begin is None:  # a run that began before this log was alone until then
+                at_first_begin = open_now if event == "begin" else frozenset()
             changes |= is_open and open_now != at_first_begin
         seen |= open_now if is_open else frozenset()
     return None if at_first_begin is None else Neighbours(tuple(sorted(seen)), not changes)

@@ -32,6 +32,9 @@ def logged(path: Path, text: str) -> Path:
         ("start +b +a start ~a", ("b",), False),
         ("start +b +a start ~b ~a", ("b",), True),
         ("start +a start ~b ~a", ("b",), False),
+        # It began in turn, before there was a log.
+        ("start +b ~a", ("b",), False),
+        ("start ~a", (), True),
         # The run of before is deleted.
         ("start +b +a -a -b start +a -a", (), True),
         ("start +b +a -b +c -a -c start +c +a", ("c",), True),
