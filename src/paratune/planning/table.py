@@ -108,7 +108,9 @@ def needs_remedies(predictions: Sequence[Prediction]) -> bool:
     if best is None:
         return bool(predictions) and all(prediction.fits is not None for prediction in predictions)
     setup = best.option.setup
-    return best.option.is_open and setup.micro_batch_size < SMALL_MICRO_BATCH and setup.grad_accum_steps > 1
+    # A pipeline has small micro-batches for its schedule, where larger ones fit.
+    is_largest = setup.grad_accum_steps > 1 and setup.micro_batch_size >= (best.largest_micro_batch or 0)
+    return best.option.is_open and setup.micro_batch_size < SMALL_MICRO_BATCH and is_largest
 
 
 def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -> Iterator[str]:

@@ -170,7 +170,6 @@ def test_gradients_are_reduced_in_each_micro_step_only_where_nothing_else_fits(
 
     monkeypatch.setattr(predict_module, "peak", peak)
     monkeypatch.setattr(predict_module, "step_transfers", transfers)
-    monkeypatch.setattr(Memory, "bounds", property(lambda memory: (memory.total, memory.total)))
 
     def plan(gib: int, *overrides: str) -> list[tuple[str, int, int, bool | None]]:
         # With the upper bound of NCCL's buffers; 384 MiB of them are expected.
