@@ -47,8 +47,11 @@ def slots_here(cells: Sequence[Cell], parallel: Parallel) -> Slots:
     has_affinity = hasattr(os, "sched_getaffinity")  # elsewhere the numbers of cores only count their threads
     affinity = sorted(os.sched_getaffinity(0)) if has_affinity else range(os.cpu_count() or 1)
     cores = affinity[: max(1, int(usable_cores() or 1))]
-    num_gpus = len(gpus_here() or ()) if any(cell.config.device != "cpu" for cell in cells) else 0
-    return Slots(None if parallel == "auto" else parallel, num_gpus, cores)
+    gpus = gpus_here() if any(cell.config.device != "cpu" for cell in cells) else ()
+    if gpus is None:  # unknown is not none: all runs would be trained on the first GPU
+        reason = "PyTorch did not report the GPUs of this machine; use --parallel 1, or device: cpu"
+        raise option_error("--parallel", parallel, reason, code="cli.conflict")
+    return Slots(None if parallel == "auto" else parallel, len(gpus), cores)
 
 
 def uses_gpus(cell: Cell) -> bool:

@@ -190,6 +190,14 @@ def test_probes_have_no_parallel(cells: Sequence[Cell]):
         read_matrix(Path("m.yaml"))
 
 
+def test_gpus_that_are_not_known_are_not_none(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch):
+    Path("m.yaml").write_text(MATRIX.replace("  device: cpu\n", ""))
+    monkeypatch.setattr(sweep_slots, "gpus_here", lambda: None)
+    with raises_code("cli.conflict", "--parallel"):
+        slots_here(cells_of(read_matrix(Path("m.yaml"))), 2)
+    assert slots_here(cells, 2).num_slots == 2  # on CPUs they do not matter
+
+
 def test_runs_that_name_their_gpus_are_refused(cells: Sequence[Cell]):
     Path("m.yaml").write_text(MATRIX + "env: {CUDA_VISIBLE_DEVICES: 0}\n")
     with raises_code("cli.conflict", "--parallel"):
