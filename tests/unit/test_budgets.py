@@ -15,7 +15,7 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 15_950, 14_500),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 15_970, 14_500),
     "planning": (PLAN, (), 5_950, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
     "config": (("config/*",), TRAINER, 5_525, 4_300),
@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 81_440
+MOST = 81_475
 """Lines of the whole source: 80,000, and what large models, cards and runs side by side add to them."""
 
 REWRITTEN = (

@@ -206,6 +206,7 @@ class SweepRecord:
     cells: tuple[CellRecord, ...]
     past: tuple[str, ...] = ()  # runs in the folder from an earlier matrix that are not in this one
     order: tuple[str, ...] = ()  # names of the cells in the order in which they run; empty: the order of `cells`
+    system: str | None = None  # name of the machine or cluster, for reports
     price_per_device_hour: float | None = None  # of the device of one process, in any currency
     listed: tuple[str, ...] = ()  # cells that other programs start, from `--list` or `paratune launch`
     baseline: Mapping[str, str] = field(default_factory=dict)

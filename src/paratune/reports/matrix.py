@@ -143,7 +143,7 @@ def _sections(
     candidates = tuple(candidates_table(report, group, number) for number, group in enumerate(report.groups))
     heading = "All candidates" if report.record.select_per else "Candidates"
     yield ReportSection("candidates", heading, candidates, is_short=not scores.lines)
-    how = reproduction(reproduced_runs(report), report.runs, report.matrices)
+    how = reproduction(reproduced_runs(report), report.runs, [*report.matrices.values()])
     yield ReportSection("reproduce", REPRODUCE_HEADING, how, is_short=False)
 
 
@@ -204,7 +204,7 @@ def make_sweep(
     if out is None:
         return report
     files = {**document_files(matrix_document(report), wanted=wanted), CSV: matrix_csv(report)}
-    texts = {REPRODUCE: reproduction_texts(reproduced_runs(report), report.matrices)}
+    texts = {REPRODUCE: reproduction_texts(reproduced_runs(report), [*report.matrices.values()])}
     return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
 
 
@@ -212,19 +212,20 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     """Read several matrices with the same axes as one; a single matrix unchanged except for the price.
 
     Each matrix has its own choices and its own baseline, because times of different matrices are not comparable. Each
-    has its own price of a device-hour, unless `price` is that of all. Published figures are in the report of each.
+    has its own price of a device-hour, unless `price` is that of all, and the name of its `system`, else of its folder.
+    Published figures are in the report of each.
 
     Raises:
         CheckpointError: One is absent, damaged, of another schema version, or named twice; their axes, baselines or the
             axes of the choice differ; a name has different values in two matrices.
     """
     records = [with_finished_runs(folder, read_sweep(folder)) for folder in folders]
+    records = records if price is None else [replace(own, price_per_device_hour=price) for own in records]
     runs_of = [read_cell_runs(folder, record) for folder, record in zip(folders, records, strict=True)]
     first = records[0]
     if len(records) == 1:
-        first = first if price is None else replace(first, price_per_device_hour=price)
         groups = candidate_groups(first, runs_of[0])
-        return SweepReport(first, runs_of[0], folder=folders[0], groups=groups, matrices=(first,))
+        return SweepReport(first, runs_of[0], folder=folders[0], groups=groups, matrices={first.name: first})
     paths = [folder.resolve().parts for folder in folders]
     if twice := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
         raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.conflict")
@@ -232,7 +233,10 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     depth = next(depth for depth in count(1) if len({path[-depth:] for path in paths}) == len(paths))
     names = ["/".join(path[-depth:]) for path in paths]
     axes = _joined_axes(folders, records)
-    label = MATRIX if all(axis.label != MATRIX for axis in axes) else f"{MATRIX} folder"
+    label = "system" if any(own.system for own in records) else MATRIX
+    label = label if all(axis.label != label for axis in axes) else f"{MATRIX} folder"
+    systems = [own.system or name for own, name in zip(records, names, strict=True)]
+    shown = [one if systems.count(one) == 1 else f"{one} ({name})" for one, name in zip(systems, names, strict=True)]
     cell_runs = []
     for name, items in zip(names, runs_of, strict=True):
         for item in items:
@@ -244,7 +248,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         matrix=", ".join(own.matrix for own in records),
         matrix_text="\n".join(f"# {own.matrix}\n{own.matrix_text or '# n/a'}" for own in records),
         command=(),
-        axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *axes),
+        axes=(Axis(label, label, dict(zip(names, shown, strict=True)), keys=(MATRIX,)), *axes),
         select_per=(label, *first.select_per),
         cells=tuple(item.cell for item in cell_runs),
         published=None,
@@ -255,13 +259,12 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         ),
         past=(),
         order=(),
-        price_per_device_hour=price,
+        system=None,
     )
-    prices = [own.price_per_device_hour if price is None else price for own in records]
     return SweepReport(
-        record, tuple(cell_runs), prices=dict(zip(names, prices, strict=True)),
+        record, tuple(cell_runs), matrices=dict(zip(shown, records, strict=True)),
         folder=Path(os.path.commonpath([folder.resolve() for folder in folders])),
-        groups=candidate_groups(record, cell_runs), matrices=tuple(records),
+        groups=candidate_groups(record, cell_runs),
     )  # fmt: skip
 
 

@@ -102,12 +102,12 @@ def phase_total_s(run: RunRecord, phase: str) -> float | None:
     return None if mean_ms is None or steps is None else mean_ms * steps / 1000
 
 
-def device_hours(run: RunRecord) -> float | None:
-    """Return the hours of a run times its devices; None when their number changed."""
-    total_s, size = run.summary.time.total_s, run.run.world_size
-    if total_s is None or size is None or len(run.session_values("run.world_size")) > 1:
+def device_hours(run: RunRecord, *, of_epoch: bool = False) -> float | None:
+    """Return the hours of a run, or of an epoch, times its devices; None when their number changed."""
+    seconds, size = epoch_s(run) if of_epoch else run.summary.time.total_s, run.run.world_size
+    if seconds is None or size is None or len(run.session_values("run.world_size")) > 1:
         return None
-    return total_s * size / 3600
+    return seconds * size / 3600
 
 
 def usable_cores(run: RunRecord) -> float | None:
@@ -356,7 +356,17 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
     yield replace(GOODPUT, read=goodput, show=show)
 
 
-def cost(price: float) -> Measure:
-    """Return the measure of the cost of a run, for a price of a device-hour."""
-    read = lambda run: None if (hours := device_hours(run)) is None else hours * price  # noqa: E731
-    return _device("cost", f"Cost at {price:g} a device-hour", "price", -1, "device-hours times price", read=read)
+def cost(*prices: float) -> tuple[Measure, Measure]:
+    """Return the measures of the cost of a run and of an epoch, at the first price of a device-hour; the label of the
+    first one has the price if there is no other.
+    """
+
+    def read(run: RunRecord, *, of_epoch: bool = False) -> float | None:
+        return None if (hours := device_hours(run, of_epoch=of_epoch)) is None else hours * prices[0]
+
+    at = f" at {prices[0]:g} a device-hour" if len(prices) == 1 else ""
+    source, of_epoch = f"{_EPOCH}, run.world_size and price", partial(read, of_epoch=True)
+    return (
+        _device("cost", f"Cost of the run{at}", "price", -1, "device-hours times price", read=read),
+        _device("epoch_cost", "Cost of an epoch", "price", -1, source, read=of_epoch),
+    )

@@ -113,7 +113,6 @@ class SweepReport(Systems):
     verdict_notes: tuple[str, ...] = ()  # remarks on configurations without a verdict
     effects: tuple[AxisEffects, ...] = ()  # main effects of the axes; empty with fewer than two axes
     sections: tuple[ReportSection, ...] = ()
-    matrices: tuple[SweepRecord, ...]  # the records of the matrices
 
     @cached_property
     def seed_axis(self) -> Axis:

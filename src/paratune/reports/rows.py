@@ -159,7 +159,7 @@ def build_rows(
     """
     measures = [*MEASURES.values(), *efficiency_measures(runs, reference or runs[0])]
     measures += [measure for train, total, _ in target_measures(runs, targets) for measure in (train, total)]
-    measures += [cost(price)] if price is not None else []
+    measures += cost(price) if price is not None else []
     measures += score_measures(runs)
     groups = list(dict.fromkeys(measure.group for measure in measures))
     return tuple(row_of(measure, runs) for measure in sorted(measures, key=lambda item: groups.index(item.group)))

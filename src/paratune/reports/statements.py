@@ -189,7 +189,8 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     if base is not None and not (wanted.items() <= base.values.items() if wanted else base is report.configurations[0]):
         lost = ", ".join(wanted.values()) if wanted else report.configurations[0].label
         found.append(Statement("Baseline", f"{lost} has no finished run; {base.label} is used.", False, "verdicts"))
-    runs = [(MEASURES["device_hours"].of(run), report.price_of(one)) for one in report.measured for run in one.runs]
+    prices_of = ((report.matrix_of(one).price_per_device_hour, run) for one in report.measured for run in one.runs)
+    runs = [(MEASURES["device_hours"].of(run), price) for price, run in prices_of]
     hours = [(value, price) for value, price in runs if value is not None]
     if not hours:
         return tuple(found)
@@ -308,6 +309,9 @@ def trust_statements(systems: Systems, given: Sequence[Certificate] = ()) -> tup
         about = f"; {few[low]}" if low < len(few) else ""
         found["Seeds", "candidates"] = f"{number} for each configuration{about}.", low >= ENOUGH_SEEDS
     found["Same experiment", "machine"] = _experiment(systems)
+    names = [system for (_, system), group in systems.machines.items() if system and group[0].run.hardware]
+    if shared := dict.fromkeys(name for name in names if names.count(name) > 1):
+        found["Names of systems", "machine"] = f"different hardware has the same name: {listing(shared, 3)}.", False
     certificates = {one.path: one for one in (*systems.certificates[0], *given)}
     found["Certificate", "certificates" if certificates else ""] = _certificate([*certificates.values()], runs)
     return tuple(Statement(label, *result, key) for (label, key), result in found.items())

@@ -113,6 +113,8 @@ class MatrixOptions(Section):
     """Most runs at a time; auto: one on each GPU, or on each set of four cores."""
     repeats: Positive = 1
     """Number of times that each run is trained, to measure the variation of speed."""
+    system: Text | None = None
+    """Name of the machine or cluster, for reports, such as "4 x V100 NVLink"."""
     price_per_device_hour: Annotated[float, Field(ge=0, le=LONGEST_S)] | None = None
     """Price of one device for an hour, for the cost of runs."""
     select_per: list[str] | None = None
@@ -195,6 +197,7 @@ def read_matrix(path: Path, trials: Trials | None = None, *, as_probes: bool = F
             axes=tuple(Axis(own.key, own.label, own.values, own.is_seed, own.is_column, own.keys) for own in axes),
             select_per=_select_per(file, options, axes),
             cells=(),
+            system=options.system,
             price_per_device_hour=options.price_per_device_hour,
             baseline=baseline or {},
             published=published_beside(file, options.published, in_file, axes),

@@ -193,6 +193,7 @@ def test_a_run_costs_its_device_hours(tmp_path: Path):
     hours = 2 * (225 * 0.08 + 5.2) / 3600
     assert values(rows["device_hours"]) == [pytest.approx(hours)]
     assert values(rows["cost"]) == [pytest.approx(2.5 * hours)]
+    assert values(rows["epoch_cost"]) == [pytest.approx(2.5 * 2 * values(rows["epoch_s"])[0] / 3600)]
     assert "cost" not in rows_of(make_run(tmp_path / "b"))
 
 

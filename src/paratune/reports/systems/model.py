@@ -79,7 +79,7 @@ class Configuration:
     values: Mapping[str, str]  # name of its value on each of these axes, by label of the axis
     cell_runs: tuple[CellRun, ...]  # runs of all seeds and repeats
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Its values of all keys that the axes vary, by dotted key; and `MATRIX` of several."""
+    """Its values of all keys that the axes vary, by dotted key; and `MATRIX` of several, as tables show it."""
     seeds: tuple[str, ...] = ()  # labels of the axes of seeds, of a candidate
     num_left_out: int = 0  # seeds that other candidates have, and that are excluded or cannot run here
 
@@ -149,7 +149,7 @@ def values_label(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     for axis in axes:
         if len(axis.values) > 1:
             shown = axis.values[values[axis.label]]
-            is_name = shown[:1].isalpha() and shown not in ("true", "false", "null")
+            is_name = MATRIX in axis.keys or (shown[:1].isalpha() and shown not in ("true", "false", "null"))
             # Names of variables stay unchanged.
             of_axis = axis.label if axis.key.startswith(f"{ENV}.") else axis.label.replace("_", " ")
             parts.append(shown if is_name else f"{of_axis} {shown}".lstrip())
@@ -194,7 +194,7 @@ class Systems:
     record: SweepRecord
     cell_runs: tuple[CellRun, ...]  # the run of each cell
     verdicts: tuple[Verdict, ...] = ()  # verdicts on the configurations, whose changes tables show too
-    prices: Mapping[str, float | None] = field(default_factory=dict)  # of a device-hour of several matrices, by name
+    matrices: Mapping[str, SweepRecord] = field(default_factory=dict)  # by the name that tables show
     allowed: frozenset[str] = frozenset()  # names of `runs.sameness.ALLOW`, besides the differences that the axes make
     # What all tables and figures use is computed once.
     _amounts: dict[tuple[str, Configuration], Amount] = field(default_factory=dict, init=False, repr=False)
@@ -205,6 +205,7 @@ class Systems:
         """The configurations in the order of the axes, including those without a finished run."""
         axes = [axis for axis in self.record.axes if not axis.is_seed]
         labels, kinds = [axis.label for axis in axes], {item.cell.kind for item in self.cell_runs}
+        shown = {axis.label: axis.values for axis in axes}
         by_values = grouped(
             ((item.cell.kind, *(item.cell.values[label] for label in labels)), item) for item in self.cell_runs
         )
@@ -228,7 +229,7 @@ class Systems:
             for key, of_axis in keys:
                 name = key.removeprefix(f"{ENV}.")
                 if key == MATRIX:
-                    settings[key] = values[of_axis]
+                    settings[key] = shown[of_axis][values[of_axis]]
                 elif key in (NPROC, NODES):
                     settings[key] = cell.num_processes if key == NPROC else cell.num_nodes
                 elif name != key and (name in cell.environment or run is not None):
@@ -266,11 +267,17 @@ class Systems:
         return speeds.noise_kind(self.runs)
 
     @cached_property
-    def machines(self) -> Mapping[Hashable, list[RunRecord]]:
-        """The runs grouped by kind of machine, in the order of the runs."""
-        by_matrix = grouped((member.settings.get(MATRIX), run) for member in self.measured for run in member.runs)
-        # By matrix: a run on one GPU does not record the links of its node, which are those of its own matrix.
-        return grouped(pair for runs in by_matrix.values() for pair in zip(machine_kinds(runs), runs, strict=True))
+    def machines(self) -> Mapping[tuple[Hashable, str | None], list[RunRecord]]:
+        """The runs grouped by kind of machine and name of the system, in the order of the runs."""
+        of_system: dict[tuple[str | None, Any], list[RunRecord]] = {}
+        for member in self.measured:
+            system = self.matrix_of(member).system
+            # By system, else by matrix: a run on one GPU does not record the links of its node, which others have.
+            of_system.setdefault((system, system or member.settings.get(MATRIX)), []).extend(member.runs)
+        return grouped(
+            ((kind, system), run) for (system, _), runs in of_system.items()
+            for kind, run in zip(machine_kinds(runs), runs, strict=True)
+        )  # fmt: skip
 
     @cached_property
     def certificates(self) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
@@ -343,11 +350,12 @@ class Systems:
             values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
             # The efficiency column has the remark.
             return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
-        if measure.key == "cost":
-            price = self.price_of(configuration)
-            return amount(cost(price or 0.0), () if price is None else configuration.runs)
-        if configuration.is_probe and measure.key in ("train_s", "epoch_s", "total_s"):  # of a whole run
+        if configuration.is_probe and measure.key in ("train_s", "epoch_s", "total_s", "epoch_cost"):  # of a whole run
             return Amount(measure, {}, None, len(configuration.runs))
+        if measure.unit == "price":
+            price = self.matrix_of(configuration).price_per_device_hour
+            own = cost(price or 0.0)[measure.key == "epoch_cost"]
+            return amount(replace(measure, read=own.read), () if price is None else configuration.runs)
         return amount(measure, configuration.scored if measure.is_quality else configuration.runs)
 
     def _efficiency(self, configuration: Configuration) -> Amount:
@@ -367,9 +375,9 @@ class Systems:
         center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
         return Amount(EFFICIENCY, values, center, len(runs), noise.remark)
 
-    def price_of(self, configuration: Configuration) -> float | None:
-        """Return the price of a device-hour of its matrix."""
-        return self.prices.get(configuration.settings.get(MATRIX, ""), self.record.price_per_device_hour)
+    def matrix_of(self, configuration: Configuration) -> SweepRecord:
+        """Return the record of its matrix, which has the name of its system and the price of a device-hour."""
+        return self.matrices.get(configuration.settings.get(MATRIX, ""), self.record)
 
     def drawn(self, limit: int = MAX_BARS) -> tuple[list[Configuration], str]:
         """Return the baseline and the fastest measured configurations, in their order; and a sentence about them."""

@@ -1,5 +1,6 @@
 """The tables of a matrix, selected by the subjects of its axes, and the main one, which fits on a screen."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -115,11 +116,17 @@ def resources_table(systems: Systems) -> Table:
         "utilisation", "mfu", "communication_share", "communication_exposed_share", "wait_share", "get_batch_share",
         "bubble_share", "padding_share", "energy_j", "total_s", "device_hours",
     )]  # fmt: skip
-    if known := {price for member in members if (price := systems.price_of(member)) is not None}:
-        by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
-        measures.append(cost(max(known)))
-        notes.append(f"Cost: the whole run at the price of its device-hour ({by_matrix or f'{max(known):g}'}).")
+    if known := _costs(systems):
+        measures += known
+        notes.append("Cost: hours times devices times the price of a device-hour; of an epoch without evaluations.")
     return build(systems, "resources", "Resources", NAMES, members, measures, notes)
+
+
+def _costs(systems: Systems) -> Sequence[Measure]:
+    """Return the costs, each at the price of its own matrix; none if no price is known."""
+    prices = {systems.matrix_of(member).price_per_device_hour for member in systems.measured}
+    known = [price for price in prices if price is not None]
+    return cost(*known) if known else ()
 
 
 def quality_measures(members: Sequence[Configuration], splits: Sequence[str] = ("test",)) -> list[Measure]:
@@ -209,7 +216,6 @@ def _main_measures(systems: Systems, most: int = MAX_SCORES) -> list[Measure]:
         "train_s" if are_full else "mean_step_ms", "latency_p50_ms", "latency_p95_ms", "samples_per_s",
         "peak_memory_largest_bytes", "weights_bytes", "energy_j",
     )  # fmt: skip
-    prices = {price for member in systems.measured if (price := systems.price_of(member)) is not None}
     scores = [
         measure
         for split, metric in headline_scores([run for member in systems.measured for run in member.scored], most)
@@ -218,7 +224,7 @@ def _main_measures(systems: Systems, most: int = MAX_SCORES) -> list[Measure]:
             replace(score(split, metric, of_constant=True), label="  constant answer"),
         )
     ]
-    return [*named(*keys), *([cost(max(prices))] if len(prices) == 1 else []), *scores]
+    return [*named(*keys), *_costs(systems), *scores]
 
 
 def headline_scores(runs: Sequence[RunRecord], most: int = MAX_SCORES) -> list[tuple[str, str]]:
@@ -301,21 +307,31 @@ def _slices_of(members: Members, split: str, column: str, key: str, title: str) 
 
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
-    matrices = {run.folder: member.settings.get(MATRIX) for member in systems.measured for run in member.runs}
+    members = {run.folder: member for member in systems.measured for run in member.runs}
     by_matrix, models, runs = [], [], systems.runs
     for group in systems.machines.values():
         nodes = [node for run in group for node in run.run.hardware]
         gpus = [gpu.get("name") for node in nodes for gpu in gpus_of(node)]
-        by_matrix.append([matrices[run.folder] for run in group])
+        by_matrix.append([members[run.folder].settings.get(MATRIX) for run in group])
         models.append(gpus if any(gpus) else [node.get("cpu_model") for node in nodes])
-    # A kind of machine has the name of its matrix, or else of its GPUs or CPU, if that is unique; else a letter.
+    # A kind of machine has the name of its system or matrix, else of its GPUs or CPU, if that is unique; else a letter.
     names = [f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at in range(len(models))]
     for values in (models, by_matrix):
         known = [[str(value) for value in dict.fromkeys(own) if value] for own in values]
         own_names = [", ".join(own) if len(own) <= _MAX_NAMES else "" for own in known]
         names = own_names if all(own_names) and len(set(own_names)) == len(names) else names
-    machines = zip(names, systems.machines.values(), strict=True)
-    kinds = [(name, group, hardware_facts([own for run in group for own in run.sessions])) for name, group in machines]
+    kinds = []
+    for name, group in zip(names, systems.machines.values(), strict=True):
+        facts = hardware_facts([session for run in group for session in run.sessions])
+        if _costs(systems):
+            prices = [systems.matrix_of(members[run.folder]).price_per_device_hour for run in group]
+            costs = [cost(price)[0].of(run) for price, run in zip(prices, group, strict=True) if price is not None]
+            paid = [own for own in costs if own is not None]
+            total = math.fsum(paid) if len(paid) == len(group) else None
+            shown = ", ".join(NOT_AVAILABLE if price is None else f"{price:g}" for price in dict.fromkeys(prices))
+            facts |= {"Price of a device-hour": shown, "Cost of the runs": scale_of("price", [total]).text(total)}
+        name = ": ".join(filter(None, [systems.record.system, name if len(names) > 1 else ""]))
+        kinds.append((name, group, facts))
     yield _kinds_table("systems", "Systems", kinds)
     model = {}
     for label, key in _MODEL:
@@ -329,14 +345,15 @@ def machine_tables(systems: Systems) -> Iterator[Table]:
         model[label] = _each(texts, key)
     yield _kinds_table("models", "Model and batch", [("", runs, model)])
     software = grouped((tuple(software_facts(run).items()), run) for run in runs)
-    sets = [(f"Set {number}", group, dict(facts)) for number, (facts, group) in enumerate(software.items(), start=1)]
+    named = len(software) > 1
+    sets = [(f"Set {at}" * named, group, dict(facts)) for at, (facts, group) in enumerate(software.items(), start=1)]
     yield _kinds_table("software", "Software", sets)
 
 
 def _kinds_table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]) -> Table:
     kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
     notes = (f"{more} others are not shown; run.json of each run has them.",) if more > 0 else ()
-    heads = [name if len(kinds) > 1 else "All runs" for name, *_ in kinds]
+    heads = [name or "All runs" for name, *_ in kinds]
     runs = [tuple(run.name for run in group) for _, group, _ in kinds]
     rows: list[Row] = [
         [fact, *(TableCell(facts.get(fact, NOT_AVAILABLE), None, names, "run.json")

@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 from make_matrix import NPROC, STRATEGY, Made, make_matrix
+from make_run import edit_json
 from make_study import column, tables_of
 from raised import raises_code
 
 from paratune.commands.report import report
 from paratune.records.sweep import Axis, Published, PublishedFigure
-from paratune.reports.matrix import make_sweep
-from paratune.reports.statements import matrix_statements
+from paratune.reports.matrix import make_sweep, matrix_csv, read_joined
+from paratune.reports.statements import matrix_statements, trust_statements
 from paratune.reports.systems.figures import phase_drawing
+from paratune.reports.systems.tables import machine_tables
 
 
-def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
+def _machine(folder: Path, name: str, step_ms: float, cpu: str = "", **record: Any) -> Path:
     def tell(values: Mapping[str, str]) -> Made:
         size = int(values["nproc"].removeprefix("nproc-"))
-        node = {"hostname": name, "cpu_model": f"CPU of {name}", "gpus": []}
+        node = {"hostname": name, "cpu_model": cpu or f"CPU of {name}", "gpus": []}
         return Made(step_ms=step_ms / size, world_size=size, run={"hardware": [node]})
 
     return make_matrix(folder / name / "oakridge", (NPROC,), tell, **record)
@@ -67,6 +69,56 @@ def test_each_machine_has_the_cost_of_its_own_price(
     (cost,) = (statement.text for statement in matrix_statements(report) if statement.label == "Cost")
     known = [money for money in expected if money is not None]
     assert (f" {sum(known):.2f} at " in cost) == (len(known) == len(expected))
+
+
+def test_systems_have_the_names_of_their_matrices(tmp_path: Path):
+    # Equal hardware, other names: 4 x V100 and Cloud stay apart.
+    folders = [
+        _machine(tmp_path, "a", 80.0, "CPU", system="4 x V100", price_per_device_hour=2.0),
+        _machine(tmp_path, "b", 160.0, "CPU", system="Cloud"),
+        _machine(tmp_path, "c", 160.0, "CPU"),
+    ]
+    report = make_sweep(folders, None)
+    names = ["4 x V100", "Cloud", "c/oakridge"]
+    assert [one.label for one in report.measured] == [f"{name}, nproc {size}" for name in names for size in (1, 2, 4)]
+    tables = tables_of(report)
+    assert [cell.text for cell in column(tables["scaling-strong"], "of")] == [name for name in names for _ in range(3)]
+    assert column(tables["chosen"], "system")[0].text == names[0]
+    assert tables["systems"].header == ("", *names)
+    facts = {line[0].text: [cell.text for cell in line[1:]] for line in tables["systems"].lines}
+    assert facts["Price of a device-hour"] == ["2", "n/a", "n/a"]
+    # 225 steps of 80 ms, and 5.2 s beside them; as long on each of two and four.
+    total = sum(225 * 0.08 + 5.2 * size for size in (1, 2, 4)) * 2 / 3600
+    assert facts["Cost of the runs"] == [f"{total:.3f}", "n/a", "n/a"]
+    assert matrix_csv(report).count("4 x V100") == 3
+    assert "Names of systems" not in {statement.label for statement in trust_statements(report)}
+
+
+@pytest.mark.parametrize(("cpu", "is_told"), [("CPU 1", False), ("CPU 2", True)])
+def test_one_name_for_different_hardware_is_told(tmp_path: Path, cpu: str, is_told: bool):
+    folders = [_machine(tmp_path, name, 80.0, own, system="Cloud") for name, own in (("a", "CPU 1"), ("b", cpu))]
+    report = read_joined(folders)
+    assert [one.label for one in report.measured[::3]] == ["Cloud (a/oakridge), nproc 1", "Cloud (b/oakridge), nproc 1"]
+    assert len(report.machines) == 1 + is_told
+    labels = {statement.label: statement.is_good for statement in trust_statements(report)}
+    assert labels.get("Names of systems") == (False if is_told else None)
+
+
+def test_hardware_that_is_not_recorded_is_not_different(tmp_path: Path):
+    folders = [_machine(tmp_path, name, 80.0, system="Cloud") for name in ("a", "b")]
+    for run in (folders[1] / "runs").iterdir():
+        edit_json(run / "run.json", hardware=[])
+    labels = {statement.label for statement in trust_statements(read_joined(folders))}
+    assert "Names of systems" not in labels
+
+
+def test_a_system_of_one_matrix_has_its_name(tmp_path: Path):
+    folder = _machine(tmp_path, "a", 80.0, system="Cloud")
+    assert next(machine_tables(read_joined([folder]))).header == ("", "Cloud")
+    edit_json(folder / "runs" / "nproc-2" / "run.json", hardware=[{"cpu_model": "CPU 2", "gpus": []}])
+    report = read_joined([folder])
+    assert next(machine_tables(report)).header == ("", "Cloud: CPU of a", "Cloud: CPU 2")
+    assert "Names of systems" in {statement.label for statement in trust_statements(report)}
 
 
 def test_published_figures_are_in_the_report_of_each_matrix(tmp_path: Path):

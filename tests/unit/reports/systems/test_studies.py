@@ -219,6 +219,11 @@ def test_oak_ridge_on_three_systems_has_their_names_and_costs(tmp_path: Path):
     # 120 s on one device at 3 an hour, and 220 s at 2; the third has no price.
     costs = values_of(tables["resources"], "cost")
     assert (costs[0], costs[3], costs[6]) == (pytest.approx(0.1), pytest.approx(220 * 2 / 3600), None)
+    # A third of the training: 100 s on one device at 3, and 54 s (twice 27) on four at 2.
+    costs = values_of(tables["resources"], "epoch_cost")
+    assert (costs[0], costs[5], costs[6]) == (
+        pytest.approx(100 / 3 * 3 / 3600), pytest.approx(54 / 3 * 4 * 2 / 3600), None
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
