@@ -152,6 +152,7 @@ KINDS: tuple[Kind, ...] = (
         missing=None if find_spec("deepspeed") else "the extra deepspeed is not installed",
     ),
     _sweep("sweep", worlds.matrix, share=2.0),
+    _sweep("parallel", worlds.side_by_side, "--parallel", "2"),
     _sweep("folds", worlds.folds),
     _sweep("until", worlds.seeds, "--until", "quality"),
     _use(

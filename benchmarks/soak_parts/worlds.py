@@ -93,6 +93,13 @@ def matrix(folder: Path) -> None:
     (folder / "m.yaml").write_text(base + "axes: {train.learning_rate: [3e-3, 1e-4]}\n")
 
 
+def side_by_side(folder: Path) -> None:
+    """Write c.yaml and a matrix of four runs on top of it, of which two run at a time."""
+    sentences(folder)
+    base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}}\n"
+    (folder / "m.yaml").write_text(base + "axes: {train.learning_rate: [3e-3, 1e-4], run.seed: [1, 2]}\n")
+
+
 def folds(folder: Path) -> None:
     """Write c.yaml and a cross-validation of three folds on top of it."""
     sentences(folder)

@@ -269,3 +269,19 @@ def test_table_of_the_server_has_nearest_ranks_and_medians_of_rounds(bench):
     *_, line = module.table({"packed": rounds})
     assert line == ("| packed | 6 (5 to 7) | 8 (8 to 8) | 2 (2 to 2) | 9 (9 to 9) | 30 (30 to 30) | 30 (30 to 30) |")
     assert module.spread({"a": [0.5, 0.25], "b": [0.5, 0.75]}) == 0.5
+
+
+def test_runs_side_by_side_are_counted_by_the_hour(bench):
+    passes = [
+        {"round": number, "way": way, "seconds": seconds}
+        for number, times in enumerate([(270.0, 135.0), (300.0, 200.0), (243.0, 162.0)], start=1)
+        for way, seconds in zip(("1 x 2", "2 x 1"), times, strict=True)
+    ]
+    found = {
+        "num_configurations": 9, "num_seeds": 3, "steps": 40, "passes": passes, "num_compared": 81,
+        "different": ["round 1: a"], "largest_score_difference": 0.0,
+    }  # fmt: skip
+    line = bench("sweep_parallel").speed_line(found)
+    # 27 runs in 270, 300, 243 s: 360, 324, 400 an hour; in 135, 200, 162 s: 720, 486, 600.
+    for text in ("360 (324 to 400)", "600 (486 to 720)", "1.50 (1.50 to 2.00)", "80 of 81"):
+        assert text in line
