@@ -45,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("PARATUNE_SHARED_DATA", "../shared/data")))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10])
-    parser.add_argument("--parts", nargs="+", default=["costs", "training", "separation"])
+    parser.add_argument("--parts", nargs="+", default=["splitting", "costs", "training", "separation"])
     parser.add_argument("--one", type=Path, help="run the stage in this folder, print its figures, and exit")
     parser.add_argument("--train", type=int, help="train on this number of copies, print the figures, and exit")
     options = parser.parse_args()
@@ -54,6 +54,7 @@ def main() -> None:
         return
     print("\n".join(machine_lines()), "\n")
     parts = {
+        "splitting": splitting,
         "costs": partial(costs, sizes=options.sizes),
         "training": training,
         "separation": separation,
@@ -162,6 +163,21 @@ def train_once(data: Path, size: int) -> dict[str, Any]:
         size_mb = path.stat().st_size / 1e6
     figures = {"cpu_s": trained - began, "loading_s": loading, "arpa_mb": size_mb, "peak_mib": peak}
     return {**asdict(learnt), **figures}
+
+
+def splitting(data: Path) -> None:
+    """Print how many sentences the texts have, and the CPU time to find them: the best of three."""
+    print("| texts | MB | sentences | CPU s | MB/CPU s |\n|---|---|---|---|---|")
+    manuals = [text for split in ("train", "test", "validation") for text in texts_of(data, split)]
+    reviews = pq.read_table(data / "imdb/train.parquet")["text"].to_pylist()[:3000]
+    for name, texts in (("manuals, Portuguese", manuals), ("film reviews, English", reviews)):
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            found = sum(1 for text in texts for _ in split_sentences(text))
+            times.append(time.process_time() - start)
+        megabytes = sum(len(text.encode()) for text in texts) / 1e6
+        print(f"| {name} | {megabytes:.1f} | {found:,} | {min(times):.2f} | {megabytes / min(times):.0f} |")
 
 
 def separation(data: Path) -> None:

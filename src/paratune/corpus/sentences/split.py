@@ -1,27 +1,56 @@
 """Splits texts into sentences, line by line, rejects what does not look like one, and splits sentences into words.
 
-Blingfire splits; it recognizes most abbreviations. Wrong splits after Portuguese abbreviations are joined again.
+A sentence ends at . ! ? or … before a capital, a digit, or a letter of a script without capitals. One table has the
+exceptions in Portuguese, English, Spanish, French and German: abbreviations by what follows them. After an initial or
+"U.E." a sentence begins only with a word that is no name.
 """
 
 import re
 from collections.abc import Iterator
 
-from paratune.corpus.settings import SentenceSettings
-from paratune.errors import require
+from paratune.corpus.settings import STOP_WORDS, SentenceSettings
 
-_ABBREVIATIONS = """
-    sr sra srs sras srª sr.ª dr dra drs dras dr.ª drª prof profa profs prof.ª profª eng enga eng.ª engª eng.º engº
-    arq arqa arq.ª arqª arq.º exmo exma exmos exmas ex.mo ex.ma sto sta st pe fr mons cón gen ten maj sarg alm
-    pres dep séc sécs cap caps art arts al pág págs fig figs vol vols n nº n.º núm cf p.ex ex ed coord org trad av trav
-    lg urb tel telef telm ref aprox máx mín vs i.e e.g op cit
-    """.split()  # noqa: SIM905 - a list of so many would be long
-"""Abbreviations before a name or a number: their full stop does not end a sentence."""
-_OPENING = "\"'«“‘„(\\[—–\\-*•¿¡"
-_CLOSING = "\"'»”’“)\\]"
+_ABBREVIATIONS = {
+    "anything": """
+        sr sra srs sras srª sr.ª srta dr dra drs dras dr.ª drª prof profa profs prof.ª profª eng enga eng.ª engª eng.º
+        engº arq arqa arq.ª arqª arq.º exmo exma exmos exmas ex.mo ex.ma excmo excma sto sta mons cón Gen Ten Cap Maj
+        Sarg alm Pres dep Col Fr Pe St Ste Lt Sgt Capt Gov Sen Rep Rev Hon coord org trad av avda trav lg urb ex p.ex cf
+        aprox séc sécs vol vols cap caps vs ud uds dña mr mrs Ms messrs Mt MM mme mlle mgr Hr Hl ca bzw evtl inkl ggf
+        i.e e.g eg z.b d.h u.a""",
+    "a number": """
+        n nº núm num no nr art arts al p pp pág págs pag pags fig figs abb bd sec sect ch chap str ed ref tel telef
+        telem tlf máx mín esq dto apt lt kap""",
+    "a year": """
+        jan fev feb mar abr apr mai may jun jul ago aug set sep sept out oct okt nov dez dec dic ene janv févr avr juil
+        déc""",
+}
+"""What follows an abbreviation -> abbreviations whose full stop then ends no sentence; a number may be a Roman one, and
+a day in place of a year after a month with a capital. Those with a capital here are words without it ("ten", "col")."""
+_FOLLOWED_BY = {word: kind for kind, words in _ABBREVIATIONS.items() for word in words.split()}
+_BEGINNERS = {
+    *STOP_WORDS,
+    *"""
+    às ela elas ele eles este esta isto esse essa isso aquele aquela outro outra quando depois hoje ontem assim aqui
+    então i the he she it we they this that these those there but and if when in on at el los las él ella pero un una y
+    le les il elle ils elles une ce ces et mais der die das er sie es wir ein eine im am und aber
+    """.split(),  # noqa: SIM905 - a list of so many would be long
+}
+"""Words that begin a sentence and no name."""
+_AFTER_ORDINALS = re.compile("(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert|Jh|Weltkrieg)")
+"""Starts of words after an ordinal number in German: "am 3. Mai"."""
+_MARKS, _OPENING, _CLOSING = ".!?…。！？؟।", "\"'«“‘„([—–-*•¿¡", "\"'»”’“)]"
+_OPEN, _CLOSE = re.escape(_OPENING), re.escape(_CLOSING)
+_END = re.compile(rf"([{_MARKS}])((?:[{_CLOSE}]| »(?= ))*)( [{_OPEN} ]*)?(?=[^\W_])")
+AROUND = 80
+"""Characters before and after a full stop that are read to find a missing space."""
+_FIRST_WORD = re.compile(r"[^\W_]+")
+_BEFORE = re.compile(r"(?:^|[^\w.-])([^\W\d_]{2,})$")
+_SPOILS = re.compile(r"[/@\\_:=#]|www|\w\(")
+_INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)*[^\W\d_]|(?:[^\W\d_]{1,2}\.)+[^\W\d_]{2}")
+_ROMAN = re.compile("[IVXLC]{2,}|[VX]")  # "I" is a word in English
 _NUMERAL = re.compile(r"\(?(?:\d{1,3}|[ivxlIVXL]{1,5}|[a-zA-Z])[.)]")
-_BEGINS = re.compile(rf"[{_OPENING}\s]*(?:[^\W\d_]|\d)")
-_ENDS = re.compile(rf"[.!?…][{_CLOSING}\s]*$")
-_OPENING_MARKS = re.compile(rf"[{_OPENING}]+")
+_BEGINS = re.compile(rf"[{_OPEN}\s]*(?:[^\W\d_]|\d)")
+_ENDS = re.compile(rf"[.!?…][{_CLOSE}\s]*$")
 _NGRAM_WORD = re.compile(
     r"(?P<number>\d+(?:[.,:]\d+)*)"
     r"|[^\W\d_]+(?:['’-][^\W\d_]+)*"  # with clitics and compounds: disse-lhe, guarda-chuva, d'água
@@ -32,26 +61,52 @@ _HAS_LETTER = re.compile(r"[^\W_]")
 
 def split_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text, with single spaces; the end of a line ends a sentence."""
-    split = require("blingfire", extra="corpus").text_to_sentences
     for line in text.split("\n"):
-        if words := line.split():
-            yield from _joined(split(" ".join(words)).split("\n"))
+        line, start = " ".join(line.split()), 0
+        for match in _END.finditer(line):
+            mark, cut, after = match.end(1), match.end(2), match.end()
+            if line[after].islower():
+                continue
+            if match[3]:
+                is_end = line[mark - 1] != "." or line[mark - 2] in _MARKS or _ends(line, start, mark, after)
+            else:
+                is_end = line[mark - 1] in "。！？" or _lacks_space(line, mark, after)
+            if is_end:
+                yield line[start:cut]
+                start = cut + (line[cut] == " ")
+        if start < len(line):
+            yield line[start:]
 
 
-def _joined(pieces: list[str]) -> Iterator[str]:
-    """Yield the sentences of a line, joined where the splitter was wrong."""
-    sentence = ""
-    for piece in pieces:
-        last = _OPENING_MARKS.sub("", sentence.rsplit(" ", 1)[-1])
-        ends_in_abbreviation = last.endswith(".") and last[:-1].lower() in _ABBREVIATIONS
-        continues = piece[:1].islower() or _NUMERAL.fullmatch(sentence) or ends_in_abbreviation
-        if sentence and not continues:
-            yield sentence
-            sentence = piece
-        else:
-            sentence = f"{sentence} {piece}" if sentence else piece
-    if sentence:
-        yield sentence
+def _ends(line: str, start: int, mark: int, after: int) -> bool:
+    """Return whether the full stop before `mark` ends the sentence from `start`; the next word begins at `after`."""
+    word = line[max(start, line.rfind(" ", start, mark) + 1) : mark - 1].lstrip(_OPENING)
+    follower = _FIRST_WORD.match(line, after)[0]  # type: ignore[index] - as in _END
+    kind = _FOLLOWED_BY.get(word) or _FOLLOWED_BY.get(word.lower())
+    if kind == "anything" or _NUMERAL.fullmatch(line, start, mark):
+        return False
+    if kind == "a number":
+        return not (follower[0].isdigit() or _ROMAN.fullmatch(follower))
+    if kind == "a year":
+        return not (follower.isdigit() and (len(follower) == 4 or word[0].isupper()))
+    is_before_initial = line[after + len(follower) : after + len(follower) + 1] == "."
+    is_unit = len(word) == 1 and word.islower() and line[mark - 4 : mark - 3] != "."  # "50 g. Misture", and not "d. h."
+    if _INITIALS.fullmatch(word) and (is_before_initial or not is_unit):
+        return follower.lower() in _BEGINNERS and not is_before_initial
+    return not (word.isdigit() and len(word) <= 2 and _AFTER_ORDINALS.match(follower))
+
+
+def _lacks_space(line: str, mark: int, after: int) -> bool:
+    """Return whether a space is missing after `mark` ("fim.Começo"), and not part of an address, a name or a number."""
+    head, tail = line[max(0, mark - AROUND) : mark - 1].rpartition(" ")[2], line[after : after + AROUND].split(" ")[0]
+    before, follower = _BEFORE.search(head.rstrip(_CLOSING)), _FIRST_WORD.match(tail)[0]  # type: ignore[index] - as in _END
+    if not follower[0].isupper() or (follower[1:] and not (follower.isalpha() and follower[1:].islower())):
+        return False
+    if before is None or before[1].lower() in _FOLLOWED_BY or _SPOILS.search(head + tail):
+        return False
+    if (head + tail.rstrip(_MARKS)).count(".") > (line[mark - 1] != "."):  # a name of a file or in a program
+        return False
+    return before[1].islower() or follower.lower() in _BEGINNERS
 
 
 def rejection_reason(sentence: str, settings: SentenceSettings) -> str | None:

@@ -32,6 +32,75 @@ def test_a_hard_sample_in_portuguese():
     assert list(split_sentences(" ".join(WHOLE))) == WHOLE
 
 
+HARD = """
+Ele saiu ontem.|É tarde.
+Ele saiu ontem.|À noite voltou.|Às nove saiu outra vez.
+Ele saiu ontem.|Ó Maria, vem cá.
+Ele saiu ontem!|África é longe?|Última hora: choveu…|Índia e China assinaram.
+Ele saiu ontem.|«Ângela chegou.»|Óscar não veio.
+Ele saiu ontem.|12 pessoas ficaram.
+Ele saiu em 2004.|25 anos depois voltou.
+Comprou maçãs, peras, etc.|Depois saiu.
+Comprou maçãs, peras, etc. e saiu.
+O Sr. Élio e a Dr.ª Ângela falaram com a Exma. Sra. D. Águeda.
+Ver o art. 5.º, o n.º 3 e o art. 12 da lei.
+Viveu no séc. XIX.|Depois morreu.
+Viveu no séc. V.|Depois veio o séc. VI.|Foi assim.
+O rei D. João V.|Depois veio D. José I.|Em 1777 morreu.
+Luís XIV reinou.|Morreu Luís XVI.|Depois não.
+Mora na R. Augusta, 12.|Lisboa fica longe.
+Mora na Av. 5 de Outubro, n.º 12, 3.º Esq. em Lisboa.|É perto do Lg. do Rato.
+Ver p. 12, pp. 13-15 e fig. 4.|Fim do capítulo.
+O valor é 3.5 ou 1.234,56.|12.5 é mais.
+Bem...|É tarde... mas vamos.
+«Não sei.»|«É tarde.»|“Vou.”|Saiu.
+Disse: "Vou."|É certo.|"Vens?"|Não foi.
+Disse que ia (à uma.)|[Riu-se.]|Às duas foi.
+Foi o fim.|Começo agora.
+Veja www.sapo.pt ou http://a.pt/b.Html.|Depois escreva a ana.Costa@sapo.pt.
+Os autores J. K. Rowling e J. R. R. Tolkien, e A. Álvares.|O livro.
+Em 3 de jan. de 2004, a 5 de Fev. de 2005 e em dez. 2006.|Choveu em out. 2007.
+Foi ao mar.|12 barcos voltaram às 9.|Às 10 partiram.
+Roma, em 44 a.C. César morreu.|A U.E. assinou.|Falou com a U.E.|Os EUA não.
+Tomou a vitamina C.|A dose era alta.|Era o plano B.|Não havia outro.|Pese 50 g.|Misture em 200 ms.|Sirva.
+— É tarde — disse.|— Às nove?|— Ó mãe!
+1. Índice.|2. Às vezes chove.|IV. Época.
+O custo é de 5 €.|10 % são taxas.|É pouco, cf. Álvares, p. ex. Ângelo.
+Saiu.|¿É tarde?|* Às nove.|• 3 gatos.
+Mr. Smith and Dr. Élan met Mrs. J. Doe at 5 p.m. on St. James St. in Washington.|It rained.
+See No. 5, Fig. 3 and vol. 2.|He said no.|I left.|12 people came.
+Inc. and Ltd. are short.|He lives in the U.S.|The U.S. Senate met on T.V.|I saw it.
+El Sr. Álvarez y la Sra. Íñiguez salieron.|Él volvió.|¿Qué?|¡Óscar!|Vive en la Avda. América, núm. 5.
+Ud. María y Dña. Ángela.|3 horas después llovió.|Ver pág. 12 y art. 3.
+M. Élie et Mme. Durand sont là.|À demain !|« Ça va ? »|Été comme hiver, cf. p. 5.|Ô temps !
+Hr. Öztürk und Dr. Ärmel kamen.|Über 100 blieben.|Ähnlich war es am 3. Mai und im 19. Jahrhundert.
+Siehe Nr. 5, Abb. 3 und Bd. 2, d. h. Äpfel, z. B. Birnen, usw.|Die Str. 5 ist weit.|25 Jahre vergingen.
+""".strip().split("\n")
+"""Lines of one space between sentences; | marks each cut."""
+
+
+@pytest.mark.parametrize("line", HARD)
+def test_hard_lines_are_cut_where_expected(line):
+    assert "|".join(split_sentences(line.replace("|", " "))) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Foi o fim.Começo agora.", ["Foi o fim.", "Começo agora."]),
+        ("Acabou!É tarde?Não.Às nove.", ["Acabou!", "É tarde?", "Não.", "Às nove."]),
+        ("Vive em Lisboa.Os pais não.", ["Vive em Lisboa.", "Os pais não."]),
+        ("Foi (ontem).Depois choveu.", ["Foi (ontem).", "Depois choveu."]),
+        ("Instale o Node.Js, leia a.Costa@sapo.pt, doc.Title.Text e dp.Initialize(a).", 1),
+        ("Abra http://sapo.pt/fim.Html e ficheiro.Txt2.", 1),
+        ("A U.E.Europa, o Sr.Silva e o n.ºDois.", 1),
+        ("我爱你。你好吗？好。", ["我爱你。", "你好吗？", "好。"]),
+    ],
+)
+def test_a_missing_space_is_seen_where_words_show_it(text, expected):
+    assert list(split_sentences(text)) == ([text] if expected == 1 else expected)
+
+
 @pytest.mark.parametrize("sentence", WHOLE)
 def test_each_sentence_stays_whole_before_another(sentence):
     assert list(split_sentences(f"{sentence} Depois choveu.")) == [sentence, "Depois choveu."]
