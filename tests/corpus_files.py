@@ -66,11 +66,19 @@ def rtf(*paragraphs):
     return ("{\\rtf1\\ansi\\ansicpg1252\\deff0{\\fonttbl{\\f0 Arial;}}\\f0 " + "\\par ".join(escaped) + "}").encode()
 
 
-def pdf(*pages, title="Título"):
-    """Return a PDF of pages, each a list of lines, in Helvetica and WinAnsi, with 14 points between lines."""
+def pdf(*pages, title="Título", is_latin_1=False):
+    """Return a PDF of pages, each a list of lines, in Helvetica and WinAnsi, with 14 points between lines.
+
+    With `is_latin_1` the font maps each byte to the character of the same number, also to control characters.
+    """
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", None, "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica "]
-    objects[2] += "/Encoding /WinAnsiEncoding >>"
     kids = []
+    if is_latin_1:
+        ranges = "1 beginbfrange\n<20> <ff> <0020>\nendbfrange"
+        cmap = f"begincmap\n1 begincodespacerange\n<00> <ff>\nendcodespacerange\n{ranges}\nendcmap"
+        objects.append(f"<< /Length {len(cmap)} >>\nstream\n{cmap}\nendstream")
+        objects[2] += "/ToUnicode 4 0 R "
+    objects[2] += "/Encoding /WinAnsiEncoding >>"
     for lines in pages:
         text = "T*\n".join(f"({line}) Tj\n" for line in lines)
         stream = f"BT /F1 11 Tf 14 TL 50 780 Td\n{text}ET"
@@ -82,14 +90,14 @@ def pdf(*pages, title="Título"):
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
     objects.append(f"<< /Title <FEFF{title.encode('utf-16-be').hex()}> >>")
-    return _pdf_file(objects)
+    return _pdf_file(objects, "latin-1" if is_latin_1 else "windows-1252")
 
 
-def _pdf_file(objects):
+def _pdf_file(objects, encoding):
     content, offsets = b"%PDF-1.4\n", []
     for number, item in enumerate(objects, start=1):
         offsets.append(len(content))
-        content += f"{number} 0 obj\n{item}\nendobj\n".encode("windows-1252")
+        content += f"{number} 0 obj\n{item}\nendobj\n".encode(encoding)
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
     size, start = len(objects) + 1, len(content)
     trailer = f"trailer\n<< /Size {size} /Root 1 0 R /Info {len(objects)} 0 R >>\nstartxref\n{start}\n%%EOF\n"

@@ -386,6 +386,8 @@ class Extract(Section):
     """Characters below which a text is dropped as short."""
     max_characters: Positive = 10_000_000
     """Characters above which a text is dropped as long."""
+    comments: bool = False
+    """Whether the comments of readers follow the text of a page (forums, blogs)."""
     max_mib: PositiveFloat = 64.0
     """Size in MiB above which a document is dropped."""
     time_s: Annotated[int, Field(ge=1, le=86_400)] = 60

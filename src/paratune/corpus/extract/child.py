@@ -48,8 +48,8 @@ def main() -> None:
     start_bytes = _peak_bytes()
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
-    _limit(resource.RLIMIT_AS, start_bytes + memory_bytes)
-    connection.send_bytes(b"{}")
+    allowed = _limit(resource.RLIMIT_AS, start_bytes + memory_bytes) - start_bytes
+    connection.send_bytes(json.dumps({"start_mib": start_bytes >> 20, "left_mib": allowed >> 20}).encode())
     while True:
         try:
             declared, payload = json.loads(connection.recv_bytes()), connection.recv_bytes()
@@ -77,10 +77,12 @@ def _read(payload: bytes, declared: str | None, settings: Extract) -> ExtractedT
         return NoText(FAILED, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _limit(which: int, most: int) -> None:
+def _limit(which: int, most: int) -> int:
+    """Set a limit, and return it: the hard one of the machine if that is lower."""
     _, hard = resource.getrlimit(which)
     allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (allowed, hard))
+    return allowed
 
 
 def _peak_bytes() -> int:

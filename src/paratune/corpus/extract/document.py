@@ -1,6 +1,7 @@
 """Extracts the text of a document: finds its MIME type and charset, calls a library, and normalises the text.
 
-Trafilatura reads HTML, PDFium the pages of a PDF, kreuzberg office files. Wrapped lines are joined to paragraphs.
+Trafilatura reads HTML, PDFium the pages of a PDF, kreuzberg office files. Wrapped lines are joined to paragraphs. Each
+reader repairs mojibake before any step that removes its characters: soft hyphens, fixed spaces, control characters.
 
 Pages declare a charset in the HTTP header, in a `meta` element, in both or in neither, and often wrongly. Valid UTF-8
 is almost never in another charset, so it is decoded as UTF-8 despite the declaration. Otherwise the order is that of
@@ -128,14 +129,14 @@ _LINES = "//text()[contains(., '\n') and not(ancestor::pre)]"
 _LINES_OF_PRE = "//pre//text()[contains(., '\n')]"
 
 
-def read_html(page: str) -> dict[str, str | None]:
-    """Return text and title of a page; the text is empty if Trafilatura finds none."""
+def read_html(page: str, *, comments: bool = False) -> dict[str, str | None]:
+    """Return text and title of a page, and `comments` of readers; the text is empty if Trafilatura finds none."""
     tree = trafilatura.load_html(page)
     if tree is None:  # Trafilatura refuses a fragment of a page
         tree = trafilatura.load_html(f"<html><body>{page}</body></html>")
     if tree is None:
         return {"text": ""}
-    # Repair mojibake, whose second characters Trafilatura removes: soft hyphens, fixed spaces, control characters.
+    # Repair mojibake, whose second characters Trafilatura removes.
     for node in tree.xpath("//text()"):
         if not node.isascii() and is_bad(node):
             _set_text(node, without_mojibake(node))
@@ -155,8 +156,9 @@ def read_html(page: str) -> dict[str, str | None]:
         _set_text(node, " ".join(node.splitlines()) + (" " if node.endswith("\n") else ""))
     for node in tree.xpath(_LINES_OF_PRE):
         _set_text(node, "\n".join(unwrap(node.splitlines())))
-    extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
-    lines = extracted.text.split("\n") if extracted is not None and extracted.text else []
+    extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=comments)
+    texts = [] if extracted is None else [extracted.text or "", extracted.comments or ""]
+    lines = "\n".join(filter(None, texts)).split("\n")
     return {"text": "\n".join(part for line in lines for part in _cells(line)), "title": title}
 
 
@@ -192,6 +194,7 @@ SLACK = 0.85
 NUM_PAGES = 4
 """Minimum number of pages for the removal of headers and footers."""
 _PAGE_NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
+_SHOWN = re.compile("(?<=[a-zß-ÿ])Ã(?:ƒÂ)?-")
 _PASSWORD = 4
 """Code of FPDF_GetLastError: a password is required."""
 
@@ -202,14 +205,17 @@ def read_pdf(payload: bytes) -> dict[str, str | None] | NoText:
     Headers and footers, lines at the top or bottom of more than half of the pages, are removed; numbers may differ.
     """
     try:
-        document = pypdfium2.PdfDocument(payload)
+        document = pypdfium2.PdfDocument(payload[max(0, payload.find(b"%PDF-", 0, START_BYTES)) :])
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == _PASSWORD:
             return NoText("encrypted", "a password is required")
         return NoText("unreadable", str(error))
     with closing(document):
         title = document.get_metadata_value("Title")
-        pages = [_lines(document, number) for number in range(len(document))]
+        read = [_lines(document, number) for number in range(len(document))]
+    pages = [page for page in read if page is not None]
+    if read and not pages:
+        return NoText("unreadable", f"none of {len(read)} pages can be read")
     ends = [{_PAGE_NUMBER.sub("0", line) for line in (*page[:1], *page[-1:])} for page in pages if page]
     counts = Counter(line for page_ends in ends for line in page_ends)
     repeated = {line for line, count in counts.items() if len(ends) >= NUM_PAGES and count > len(ends) / 2}
@@ -223,15 +229,16 @@ def read_pdf(payload: bytes) -> dict[str, str | None] | NoText:
     return {"text": "\n".join(unwrap(lines, slack=SLACK)), "title": title}
 
 
-def _lines(document: pypdfium2.PdfDocument, number: int) -> list[str]:
-    """Return the lines of a page; none for an unreadable page."""
+def _lines(document: pypdfium2.PdfDocument, number: int) -> list[str] | None:
+    """Return the lines of a page, without mojibake; None for an unreadable page."""
     try:
         with closing(document[number]) as page, closing(page.get_textpage()) as text:
             # PDFium replaces a hyphen and the end of the line by a marker.
-            text_lines = str(text.get_text_range()).replace(HYPHEN, f"{HYPHEN}\n")
+            page_text = str(text.get_text_range()).replace(HYPHEN, f"{HYPHEN}\n")
     except pypdfium2.PdfiumError:
-        return []
-    return [line.strip() for line in text_lines.splitlines()]
+        return None
+    # PDFium returns the second character of "Ã\xad", a soft hyphen, as a hyphen for most fonts.
+    return [line.strip() for line in without_mojibake(_SHOWN.sub("Ã\xad", page_text)).split("\n")]
 
 
 META_BYTES = 4096
@@ -316,10 +323,12 @@ OCTETS = "application/octet-stream"
 
 HEAD_BYTES = 1445
 """Bytes that the standard searches for binary data."""
+START_BYTES = 1 << 16
+"""Bytes that are searched for the start of HTML behind white space and comments, and for that of a declared PDF."""
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _UTF16 = (b"\xfe\xff", b"\xff\xfe")
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
-_PROLOGUE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s+|<!--.{0,4096}?-->)*", re.DOTALL)
+_PROLOGUE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s+|<!--.*?-->)*", re.DOTALL)
 _HTML_TAGS = re.compile(
     rb"<(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|meta)[\s>/]", re.IGNORECASE
 )
@@ -330,9 +339,11 @@ _ALSO = {"text/rtf": RTF, "application/x-rtf": RTF, "application/x-pdf": PDF}
 def mime_type(payload: bytes, declared: str | None) -> str:
     """Return the MIME type of a document; without a signature it is text, unless it contains binary data."""
     head = payload[: 2 * HEAD_BYTES]
-    start = _PROLOGUE.sub(b"", head, count=1)
+    start = _PROLOGUE.sub(b"", payload[:START_BYTES], count=1)[:HEAD_BYTES]
+    named = re.split(r"[;,\s]", (declared or "").strip().lower(), maxsplit=1)[0]
+    named = _ALSO.get(named, named)
     is_binary = not head.startswith(_UTF16) and bool(_BINARY.search(head[:HEAD_BYTES]))
-    if b"%PDF-" in head[:1024]:
+    if b"%PDF-" in payload[: START_BYTES if named == PDF else 1024]:
         return PDF
     if head.lstrip().startswith(b"{\\rtf"):
         return RTF
@@ -346,9 +357,7 @@ def mime_type(payload: bytes, declared: str | None) -> str:
             if not (mime := str(kreuzberg.detect_mime_type_from_bytes(payload))).startswith("text/"):
                 return mime  # of a container or image
     elif start.startswith(b"<?xml"):
-        return XHTML if _XHTML.search(head) else "text/xml"
-    named = re.split(r"[;,\s]", (declared or "").strip().lower(), maxsplit=1)[0]
-    named = _ALSO.get(named, named)
+        return XHTML if _XHTML.search(start) else "text/xml"
     if is_binary:
         return named if named and not named.startswith("text/") and named != XHTML else OCTETS
     # Text that is declared as a PDF is usually an error message of the server.
@@ -375,7 +384,7 @@ def extract(payload: bytes, declared: str | None, settings: Extract) -> Extracte
             # Mojibake makes lines longer, so that unwrapping would fail.
             extractor, fields = "plain", {"text": "\n".join(unwrap(without_mojibake(page).split("\n")))}
         else:
-            extractor, fields = "trafilatura", read_html(page)
+            extractor, fields = "trafilatura", read_html(page, comments=settings.comments)
     elif mime == PDF:
         extractor, fields = "pypdfium2", read_pdf(payload)
     elif mime in (RTF, DOC, DOCX, ODT):

@@ -157,11 +157,20 @@ class _Process:
             own.close()
         try:
             with self._time_limit(START_S):
-                self._connection.recv_bytes(OTHER_BYTES)
+                started = json.loads(self._connection.recv_bytes(OTHER_BYTES))
         except (EOFError, OSError):
             message = f"extract: the process that reads documents does not start: {self._output_end() or 'no output'}"
             self.end()
             raise LaunchError(message, code="launch.not_started", key="extract") from None
+        if started["left_mib"] < settings.memory_mib:
+            # Otherwise documents would fail for lack of memory that the settings promise.
+            self.end()
+            message = f"extract.memory_mib: {settings.memory_mib} is more than the {started['left_mib']} MiB that the "
+            message += (
+                f"hard limit of address space (ulimit -Hv) leaves to a document besides the {started['start_mib']} "
+            )
+            message += "MiB of its process; lower the setting, or raise the limit"
+            raise LaunchError(message, code="launch.not_started", key="extract.memory_mib", **started)
 
     def request(self, payload: bytes, declared: str | None, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:
         """Send a document and return the answer, and whether the process needed much memory.

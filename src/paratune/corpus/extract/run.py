@@ -16,7 +16,7 @@ from paratune.errors import LaunchError, require_installed
 
 FOLDER = "3_extract"
 BEFORE = "2_fetch"
-FORMAT = 2  # version of the rows; increased when the same input gives other rows
+FORMAT = 3  # version of the rows; increased when the same input gives other rows
 LIBRARIES = {
     "trafilatura": "trafilatura",
     "lxml": "lxml",

@@ -81,7 +81,7 @@ def split_sentences(text: str) -> Iterator[str]:
 def _ends(line: str, start: int, mark: int, after: int) -> bool:
     """Return whether the full stop before `mark` ends the sentence from `start`; the next word begins at `after`."""
     word = line[max(start, line.rfind(" ", start, mark) + 1) : mark - 1].lstrip(_OPENING)
-    follower = _FIRST_WORD.match(line, after)[0]  # type: ignore[index] - as in _END
+    follower, *_ = _FIRST_WORD.findall(line, after, after + AROUND)
     kind = _FOLLOWED_BY.get(word) or _FOLLOWED_BY.get(word.lower())
     if kind == "anything" or _NUMERAL.fullmatch(line, start, mark):
         return False
@@ -99,7 +99,7 @@ def _ends(line: str, start: int, mark: int, after: int) -> bool:
 def _lacks_space(line: str, mark: int, after: int) -> bool:
     """Return whether a space is missing after `mark` ("fim.Começo"), and not part of an address, a name or a number."""
     head, tail = line[max(0, mark - AROUND) : mark - 1].rpartition(" ")[2], line[after : after + AROUND].split(" ")[0]
-    before, follower = _BEFORE.search(head.rstrip(_CLOSING)), _FIRST_WORD.match(tail)[0]  # type: ignore[index] - as in _END
+    before, (follower, *_) = _BEFORE.search(head.rstrip(_CLOSING)), _FIRST_WORD.findall(tail)
     if not follower[0].isupper() or (follower[1:] and not (follower.isalpha() and follower[1:].islower())):
         return False
     if before is None or before[1].lower() in _FOLLOWED_BY or _SPOILS.search(head + tail):

@@ -44,6 +44,27 @@ def test_html_gives_its_title():
     assert (result.title, result.mime, result.charset) == ("Um título", "text/html", "utf-8")
 
 
+def test_comments_of_readers_follow_the_text_on_request():
+    comments = ["Gostei muito deste texto, obrigado por o ter escrito.", "Eu não concordo nada com isto."]
+    body = "".join(f"<div class=comment><p>{text}</p></div>" for text in comments)
+    blog = page(f"<article><p>{HEART}</p><p>{OTHER}</p></article><div id=comments>{body}</div>").encode()
+    assert read(blog).text.split("\n") == [HEART, OTHER]
+    asked = KEPT.model_copy(update={"comments": True})
+    assert read(blog, kept=asked).text.split("\n") == [HEART, OTHER, *comments]
+
+
+@pytest.mark.parametrize("before", [b" " * 5000, b"<!--" + b"x" * 5000 + b"-->\r\n"], ids=["spaces", "comment"])
+@pytest.mark.parametrize("mime", ["text/html", "text/plain", ""])
+def test_a_page_with_a_long_start_is_a_page(before, mime):
+    assert read(before + page(f"<p>{HEART}").encode(), mime=mime).text == HEART
+
+
+def test_a_pdf_behind_other_bytes_is_a_pdf():
+    late = b"HTTP/1.1 200 OK\r\n" * 100 + pdf([HEART])
+    assert read(late, mime="application/pdf").text == HEART
+    assert read(pdf([HEART]).replace(b"/Kids [4 0 R]", b"/Kids [9 0 R]")).reason == "unreadable"
+
+
 def test_tables_that_place_text_on_a_page_keep_its_paragraphs():
     # As pages were made before style sheets: a menu at the left, the text in one large cell.
     menu = "<td><a href=a>Início</a><br><a href=b>Contactos</a></td>"

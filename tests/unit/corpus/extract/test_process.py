@@ -111,6 +111,19 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch):
         reader.read(b"ok", "good")
 
 
+def test_a_limit_of_the_machine_below_that_of_documents_is_an_error(monkeypatch):
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2)"
+    run = f"{limited}; from paratune.corpus.extract.child import main; main()"
+    monkeypatch.setattr(process, "COMMAND", ("-P", "-c", run))
+    with (
+        DocumentReader(Extract(memory_mib=601)) as reader,
+        raises_code("launch.not_started", "601", key="extract.memory_mib") as raised,
+    ):
+        reader.read(b"ok", "good")
+    facts = raised.value.facts
+    assert facts["start_mib"] + facts["left_mib"] in (599, 600)  # both are rounded down
+
+
 def test_an_answer_that_is_too_long_is_no_answer(hostile):
     hostile._max_answer_bytes = 1000
     assert "cannot be read" in hostile.read(b"a" * 1000, "good").detail
