@@ -188,7 +188,7 @@ def read_records(path: Path) -> Iterator[CaptureOrDropped]:
     """Yield the captures of a file, and dropped records; in a truncated file, those before the end.
 
     Raises:
-        DataError: The file is unreadable.
+        DataError: The file is unreadable, or not compressed record by record, so that no offset finds a later record.
         MissingDependency: warcio is not installed.
     """
     broken = damage_exceptions()
@@ -209,6 +209,12 @@ def read_records(path: Path) -> Iterator[CaptureOrDropped]:
             if file.read(CHUNK_BYTES).strip(b"\r\n\0 "):
                 raise EOFError(f"the bytes after {end} are not a record")
         except broken as error:
+            if "non-chunked gzip" in str(error):
+                message = f"{path} is compressed as a whole, not record by record: only {num_records} can be read; run "
+                message += (
+                    f"warcio recompress {path} {path.with_name('new-' + path.name)}, and use the new file instead"
+                )
+                raise DataError(message, code="corpus.archive_unreadable", path=path) from error
             detail = f"after {num_records} whole records: {type(error).__name__}: {error}"
             yield DroppedRow(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
 

@@ -4,9 +4,12 @@ import base64
 import gzip
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.corpus.index.captures import HEAD_BYTES, read_records
 from paratune.corpus.shard import CaptureRow, DroppedRow
@@ -52,6 +55,16 @@ def test_records_before_a_truncation_are_kept(tmp_path, compressed, num_bytes):
     assert first.url == "http://a.pt/"
     assert isinstance(lost, DroppedRow)
     assert lost.reason in ("torn record", "damaged WARC")
+
+
+def test_a_file_that_was_compressed_as_a_whole_is_an_error_with_the_remedy(tmp_path):
+    path, new = tmp_path / "whole.warc.gz", tmp_path / "new-whole.warc.gz"
+    path.write_bytes(gzip.compress(make_warc(tmp_path / "a.warc", compressed=False).read_bytes()))
+    with raises_code("corpus.archive_unreadable", f"warcio recompress {path} {new}", path=path):
+        list(read_records(path))
+    recompress = [sys.executable, "-m", "warcio.cli", "recompress", str(path), str(new)]
+    subprocess.run(recompress, check=True, capture_output=True)
+    assert [capture.url for capture in read_records(new)] == ["http://a.pt/", "http://b.pt/"]
 
 
 @pytest.mark.parametrize("line", [b"X: abcdef\r\n", b"abcdefghijk"])
