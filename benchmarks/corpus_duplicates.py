@@ -50,17 +50,19 @@ def main() -> None:
     print("\n".join(machine_lines()))
     words = read_words(arguments.data)
     with tempfile.TemporaryDirectory() as work:
-        if arguments.only != "memory":
+        if arguments.only in (None, "pairs"):
             planted_pairs(words, arguments, Path(work))
-        if arguments.only != "pairs":
+        if arguments.only in (None, "memory"):
             memory(words, arguments, Path(work))
+        if arguments.only in (None, "changed"):
+            changed_sentences(words, arguments.data, Path(work))
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
     parser.add_argument("--pairs", type=int, default=100, help="planted pairs for each share of edits")
-    parser.add_argument("--only", choices=("pairs", "memory"), help="one of the two tables")
+    parser.add_argument("--only", choices=("pairs", "memory", "changed"), help="one of the tables")
     parser.add_argument(
         "--documents", type=int, default=10_000, help="documents of the smaller corpus, a tenth of the larger"
     )
@@ -184,6 +186,39 @@ def memory(words: list[str], arguments: argparse.Namespace, work: Path) -> None:
                 f"{figures['peak_mib']:.0f} |",
                 flush=True,
             )
+
+
+def changed_sentences(words: list[str], data: Path, work: Path) -> None:
+    """Print how many of 400 sentences with one changed word `decontaminate` finds, and how many other documents."""
+    file = data / "assin_ptpt/test.parquet"
+    tests = [EvaluationSet(name="assin", files=[str(file)], columns=["sentence1", "sentence2"])]
+    sentences = [text.split() for name in tests[0].columns for text in pq.read_table(file)[name].to_pylist()]
+    chance = random.Random(0)
+    planted = []
+    for sentence in chance.sample([words for words in sentences if len(words) >= 5], 400):
+        sentence[chance.randrange(len(sentence))] = "outra"
+        start = chance.randrange(len(words) - 100)
+        planted.append(" ".join([*words[start : start + 50], *sentence, *words[start + 50 : start + 100]]))
+    others = {
+        "manuals": read(data / "pt_raw_text/train.parquet"),
+        "encyclopedia": {*pq.read_table(data / "squad_v2_pt/train.parquet")["context"].to_pylist()},
+        "news, Brazilian": {*pq.read_table(data / "assin_ptbr/train.parquet")["sentence1"].to_pylist()},
+    }
+    print(
+        "\n| words | sentences found | "
+        + " | ".join(f"{name} ({len(set(own))})" for name, own in others.items())
+        + " |"
+    )
+    print("| --- " * (2 + len(others)) + "|")
+    for wanted in (None, 13, 8, 6, 5):
+        corpus = Corpus(work=str(work), clean=Clean(decontaminate=Decontaminate(sets=tests, words=wanted)))
+        cells = []
+        for name, own in {"planted": planted, **others}.items():
+            folder, texts = work / f"changed {name} {wanted}", sorted(set(own))
+            write(folder, (document(number, text) for number, text in enumerate(texts)), len(texts))
+            totals = run_decontaminate(corpus, folder / "3_extract", folder / "4_clean/6_decontaminate", RUN)
+            cells.append(str(len(texts) - totals["kept"]))
+        print(f"| {wanted or 'default'} | {' | '.join(cells)} |", flush=True)
 
 
 def run_step(work: Path, step: str, data: Path) -> None:

@@ -291,8 +291,9 @@ class Decontaminate(Section):
 
     sets: list[EvaluationSet] = Field(default_factory=list)
     """Evaluation sets; without them the step is left out."""
-    words: Annotated[int, Field(ge=2, le=100)] = 13
-    """Words of a sequence that identifies a text; a shorter text is identified by all of its words."""
+    words: Annotated[int, Field(ge=2, le=100)] | None = None
+    """Words of a sequence that identifies a text; a shorter text is identified by all of its words. By default 13, and
+    8 for texts of fewer than 26 words, of which a single changed word may leave no 13 in a row."""
     min_words: Positive = 5
     """Minimum number of words of a text; shorter texts are ignored."""
 

@@ -11,8 +11,9 @@ Intermediate results of `duplicates`, which are deleted at the end:
     pairs/        for each range of keys the pairs that are similar enough, by position in the corpus
     clusters/     for each document but the first of a cluster, the first one
 
-A document contains an evaluation text if it contains any sequence of `words` words of the text, or all words of a
-shorter one. Sequences are compared by 64-bit hashes of their words, without case and punctuation.
+A document contains an evaluation text if it contains any sequence of 13 words of the text, of 8 words of one of fewer
+than 26, or all words of a shorter one. Sequences are compared by 64-bit hashes of their words, without case and
+punctuation.
 
 Sources: Broder, On the resemblance and containment of documents, SEQUENCES 1997; Leskovec, Rajaraman and Ullman, Mining
 of Massive Datasets, chapter 3; Brown et al., Language Models are Few-Shot Learners, 2020, appendix C (sequences of 13
@@ -20,8 +21,10 @@ words).
 """
 
 import hashlib
+import logging
 import shutil
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -40,8 +43,11 @@ from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
 from paratune.corpus.inputs import file_identity, find_files, read_texts
 from paratune.corpus.settings import Corpus, Decontaminate, Duplicates
 from paratune.corpus.shard import DOCUMENT_SCHEMA, DroppedRow, part_file, read_rows, reading, writing
-from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
+from paratune.corpus.stage import RunStage, Stage, begin, is_finished, read_record, stage_output, stage_tables
 from paratune.errors import DataError, require
+from paratune.records import write_json
+
+log = logging.getLogger(__name__)
 
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
 PARTS = ("signatures", "pairs", "clusters")
@@ -265,7 +271,10 @@ def drop_duplicates(folder: Path, path: Path, start: int, count: int) -> Iterato
             yield drop(document, "near-duplicate", f"{first} {similarity:.3f}")
 
 
-DECONTAMINATE_FORMAT = 1  # version of the rows of `decontaminate`
+DECONTAMINATE_FORMAT = 2  # version of the rows of `decontaminate`
+SEQUENCE_WORDS, SHORT_SEQUENCE_WORDS = 13, 8
+"""Words of a sequence by default: of a text in which one changed word always leaves so many in a row, and of others."""
+COUNTS_FILE = "sets.json"
 SETS_FILE = "sets.npy"
 """Sequences of all texts, (3, N), uint64, sorted: number of words, hash, number of the text. Deleted at the end."""
 KNOWN_WORDS = 1 << 18
@@ -274,6 +283,10 @@ KNOWN_WORDS = 1 << 18
 
 def run_decontaminate(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
+
+    Returns:
+        Totals, and `sets`: for each set its name, num_texts, by_words (number of texts by the words of their sequences;
+        "all" for texts that have fewer), and num_ignored: texts with fewer than `min_words` words.
 
     Raises:
         ConfigError: Two sets have the same name.
@@ -296,28 +309,37 @@ def run_decontaminate(corpus: Corpus, before: Path, folder: Path, run: RunStage)
         starts = write_sets(options, paths, sets_file)
     totals = run(stage, [(starts, sets_file, path) for path in stage_tables(before)])
     sets_file.unlink(missing_ok=True)
-    return totals
+    return {**totals, **read_record(folder / COUNTS_FILE, "sets")}
 
 
 def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: Path) -> list[int]:
-    """Write the sequences of the texts to find, see SETS_FILE, and return the number of the first text of each set."""
-    found, starts, number = list[np.ndarray](), list[int](), 0
+    """Write the sequences of the texts to find, SETS_FILE, and their counts; return the first number of each set."""
+    found, starts, number, sets = list[np.ndarray](), list[int](), 0, list[dict[str, Any]]()
     for evaluation_set, files in zip(options.sets, paths, strict=True):
         starts.append(number)
-        num_found = len(found)
+        by_words = Counter[str]()
         for text in (text for path in files for text in read_texts(path, evaluation_set.columns)):
             words = normalized_words(text)
             if len(words) >= options.min_words:
-                size = min(len(words), options.words)
+                is_long = len(words) >= 2 * SEQUENCE_WORDS
+                wanted = options.words or (SEQUENCE_WORDS if is_long else SHORT_SEQUENCE_WORDS)
+                size = min(len(words), wanted)
+                by_words[str(size) if size == wanted else "all"] += 1
                 (*_, longest_hashes) = sequences(words, size)
                 columns = np.full((3, len(longest_hashes)), size, np.uint64)
                 columns[1], columns[2] = longest_hashes, number
                 found.append(columns)
             number += 1
-        if len(found) == num_found:
-            key, name = "clean.decontaminate.sets", evaluation_set.name
+        name, num_texts = evaluation_set.name, number - starts[-1]
+        num_ignored = num_texts - by_words.total()
+        sets.append({"name": name, "num_texts": num_texts, "by_words": dict(by_words), "num_ignored": num_ignored})
+        numbers = ", ".join(f"{num} by {size} words" for size, num in by_words.items())
+        log.info("decontaminate: %s: %d texts: %s; %d too short", name, num_texts, numbers or "none", num_ignored)
+        if not by_words:
+            key = "clean.decontaminate.sets"
             message = f"{key}: {name} has no text of {options.min_words} words; change its files, its columns or "
             raise DataError(f"{message}min_words", code="corpus.too_little_text", key=key, name=name)
+    write_json(target.with_name(COUNTS_FILE), {"sets": sets})
     joined = np.concatenate(found, axis=1)
     with writing(path=target), replace_file(target) as temporary, temporary.open("wb") as file:
         np.save(file, joined[:, np.lexsort(joined[::-1])], allow_pickle=False)
@@ -350,7 +372,7 @@ def drop_contaminated(
     for document in read_rows(path):
         words = normalized_words(document["text"])
         hits = []
-        for size, sequence_hashes in enumerate(sequences(words, options.words), start=1):
+        for size, sequence_hashes in enumerate(sequences(words, max(by_size)), start=1):
             if size in by_size:
                 known, numbers = by_size[size]
                 places = np.minimum(np.searchsorted(known, sequence_hashes), len(known) - 1)

@@ -63,6 +63,43 @@ def test_the_length_of_sequences_is_a_setting(tmp_path):
     assert run(tmp_path, tmp_path, settings_of(tmp_path, min_words=2))["dropped"] == {"text of qa": 1}
 
 
+CHANGED = [  # words of a text, the one that is changed in the document, whether the text is found
+    (26, 12, True),  # 13 words are left behind it
+    (26, 13, True),  # and before it
+    (25, 12, True),  # 8 of the 12 words on each side
+    (17, 8, True),
+    (16, 8, True),  # 8 before it
+    (15, 7, False),  # 7 on each side
+    (9, 0, True),
+]
+
+
+def test_texts_with_one_changed_word_are_found(tmp_path):
+    texts = [[f"palavra{case}_{n}" for n in range(num_words)] for case, (num_words, _, _) in enumerate(CHANGED)]
+    (tmp_path / "set.txt").write_text("\n".join(map(" ".join, texts)))
+    for words, (_, changed, _) in zip(texts, CHANGED, strict=True):
+        words[changed] = "outra"
+    extracted(tmp_path, [f"{OTHER} {' '.join(words)}" for words in texts])
+    sets = [EvaluationSet(name="set", files=[str(tmp_path / "set.txt")])]
+    run(tmp_path, tmp_path, Decontaminate(sets=sets))
+    found = [f"d{case}" for case, (*_, is_found) in enumerate(CHANGED) if is_found]
+    assert [row["id"] for row in dropped(tmp_path / FOLDER)] == found
+    run(tmp_path, tmp_path, Decontaminate(sets=sets, words=13))
+    assert [row["id"] for row in dropped(tmp_path / FOLDER)] == ["d0", "d1"]
+
+
+def test_texts_are_counted_by_the_words_that_find_them(tmp_path):
+    extracted(tmp_path, [OTHER])
+    expected = [
+        # LONG has 30 words, SHORT 7; two texts have fewer than 5.
+        {"name": "qa", "num_texts": 4, "by_words": {"all": 1, "13": 1}, "num_ignored": 2},
+        {"name": "lines", "num_texts": 2, "by_words": {"all": 2}, "num_ignored": 0},
+    ]
+    assert run(tmp_path, tmp_path, settings_of(tmp_path))["sets"] == expected
+    assert run(tmp_path, tmp_path, settings_of(tmp_path))["sets"] == expected  # of the finished step
+    assert run(tmp_path, tmp_path, settings_of(tmp_path, words=7))["sets"][0]["by_words"] == {"7": 2}
+
+
 def test_a_set_without_a_text_that_is_long_enough_is_refused(tmp_path):
     extracted(tmp_path, [OTHER])
     with raises_code("corpus.too_little_text", "9"):
