@@ -19,7 +19,7 @@ _ABBREVIATIONS = {
         i.e e.g eg z.b d.h u.a""",
     "a number": """
         n nº núm num no nr art arts al p pp pág págs pag pags fig figs abb bd sec sect ch chap str ed ref tel telef
-        telem tlf máx mín esq dto apt lt kap""",
+        telem tlf máx mín esq dto apt lt kap tab""",
     "a year": """
         jan fev feb mar abr apr mai may jun jul ago aug set sep sept out oct okt nov dez dec dic ene janv févr avr juil
         déc""",
@@ -44,7 +44,7 @@ _END = re.compile(rf"([{_MARKS}])((?:[{_CLOSE}]| »(?= ))*)( [{_OPEN} ]*)?(?=[^\
 AROUND = 80
 """Characters before and after a full stop that are read to find a missing space."""
 _FIRST_WORD = re.compile(r"[^\W_]+")
-_BEFORE = re.compile(r"(?:^|[^\w.-])([^\W\d_]{2,})$")
+_BEFORE = re.compile(r"(?:^|[^\w.-])([^\W\d_]{2,}|\d{4})$")
 _SPOILS = re.compile(r"[/@\\_:=#]|www|\w\(")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)*[^\W\d_]|(?:[^\W\d_]{1,2}\.)+[^\W\d_]{2}")
 _ROMAN = re.compile("[IVXLC]{2,}|[VX]")  # "I" is a word in English

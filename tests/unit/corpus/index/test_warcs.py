@@ -137,6 +137,6 @@ def test_of_the_test_suites_only_files_that_were_compressed_as_a_whole_end_in_an
         try:
             list(read_records(path))
         except DataError as error:
-            assert error.codes == ("corpus.archive_unreadable",)
-            refused.append(path.name)
-    assert sorted(refused) == ["example-bad-non-chunked.warc.gz", *["example-bad.warc.gz.bad"] * 2]
+            refused.append((path.name, *error.codes))
+    names = ["example-bad-non-chunked.warc.gz", *["example-bad.warc.gz.bad"] * 2]
+    assert sorted(refused) == [(name, "corpus.archive_unreadable") for name in names]

@@ -50,7 +50,7 @@ O rei D. João V.|Depois veio D. José I.|Em 1777 morreu.
 Luís XIV reinou.|Morreu Luís XVI.|Depois não.
 Mora na R. Augusta, 12.|Lisboa fica longe.
 Mora na Av. 5 de Outubro, n.º 12, 3.º Esq. em Lisboa.|É perto do Lg. do Rato.
-Ver p. 12, pp. 13-15 e fig. 4.|Fim do capítulo.
+Ver p. 12, pp. 13-15, tab. 3 e fig. 4.|Fim do capítulo.
 O valor é 3.5 ou 1.234,56.|12.5 é mais.
 Bem...|É tarde... mas vamos.
 «Não sei.»|«É tarde.»|“Vou.”|Saiu.
@@ -79,6 +79,14 @@ Siehe Nr. 5, Abb. 3 und Bd. 2, d. h. Äpfel, z. B. Birnen, usw.|Die Str. 5 ist w
 """Lines of one space between sentences; | marks each cut."""
 
 
+@pytest.mark.parametrize(
+    "first", ["Ele saiu.", "Ele saiu!", "Ele saiu…", "(Ele saiu.)", "«Saiu.»", "Em 2004.", "Ele riu etc."]
+)
+def test_words_with_an_accent_and_numbers_begin_sentences(first):
+    for word in ("É", "À", "Às", "Ó", "Á", "Ú", "Í", "Â", "Último", "12", "3.º", "«É", "— Às", "“3"):
+        assert list(split_sentences(f"{first} {word} tarde.")) == [first, f"{word} tarde."]
+
+
 @pytest.mark.parametrize("line", HARD)
 def test_hard_lines_are_cut_where_expected(line):
     assert "|".join(split_sentences(line.replace("|", " "))) == line
@@ -90,6 +98,7 @@ def test_hard_lines_are_cut_where_expected(line):
         ("Foi o fim.Começo agora.", ["Foi o fim.", "Começo agora."]),
         ("Acabou!É tarde?Não.Às nove.", ["Acabou!", "É tarde?", "Não.", "Às nove."]),
         ("Vive em Lisboa.Os pais não.", ["Vive em Lisboa.", "Os pais não."]),
+        ("Fechou em 2004.Depois reabriu.", ["Fechou em 2004.", "Depois reabriu."]),
         ("Foi (ontem).Depois choveu.", ["Foi (ontem).", "Depois choveu."]),
         ("Instale o Node.Js, leia a.Costa@sapo.pt, doc.Title.Text e dp.Initialize(a).", 1),
         ("Abra http://sapo.pt/fim.Html e ficheiro.Txt2.", 1),
