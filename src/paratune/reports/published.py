@@ -21,7 +21,7 @@ from paratune.reports.amounts import Scale
 from paratune.reports.measures import MEASURES, OF_CONFIGURATIONS, Measure, score
 from paratune.reports.outcomes import SweepReport
 from paratune.reports.systems.building import build, memory_kinds, scalings
-from paratune.reports.systems.model import Configuration, Systems, values_label
+from paratune.reports.systems.model import NODES, Configuration, Systems, values_label
 from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
 from paratune.verdicts import Group, Margin, MeasureComparison
@@ -313,12 +313,17 @@ _LAYOUT_MEASURES = {**OF_CONFIGURATIONS, "validation_loss": score("validation", 
 def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
     """Yield the measured configurations, at least one, in a layout of `LAYOUTS`.
 
-    A study with configurations in columns has a table for each line over the number of devices.
+    A study with configurations in columns has a table for each line over the number of devices. Where the number of
+    nodes varies, it has one table with a line for each configuration: equal numbers of devices beside each other, with
+    the change against the baseline.
     """
-    layout = LAYOUTS[name]
+    layout, measured = LAYOUTS[name], [*systems.measured]
+    if len({member.settings.get(NODES) for member in measured}) > 1:
+        layout = replace(layout, splits=(), has_configurations_in_columns=False, compares=True)
+        measured.sort(key=lambda member: member.world_size)
     lines = scalings(systems.measured) if layout.has_configurations_in_columns and not layout.compares else ()
     shown = {member.label for line in lines for member in line.members}
-    rest = [member for member in systems.measured if member.label not in shown]
+    rest = [member for member in measured if member.label not in shown]
     for number, members in enumerate([*(line.members for line in lines), *([rest] if rest else [])]):
         line = lines[number] if number < len(lines) else None
         key = f"{KEY}-others" if lines and line is None else f"{KEY}-{number + 1}" if number else KEY

@@ -21,10 +21,10 @@ from paratune.reports.outcomes import CandidateGroup, SweepReport
 from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import Certificate
 from paratune.reports.systems.judging import UNKNOWN, axis_verdicts
-from paratune.reports.systems.model import Systems
+from paratune.reports.systems.model import NODES, Systems
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.estimate import ALPHA
-from paratune.verdicts.groups import ANY_VALUE
+from paratune.verdicts.groups import ANY_VALUE, SPEED
 from paratune.verdicts.order import WARN_BELOW, OrderEffect, load_by_others, num_overlapping, run_time
 from paratune.verdicts.words import (
     LEAST_LOAD_DIFFERENCE,
@@ -173,7 +173,8 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     """Return the conclusions of a matrix; none without verdicts and scores."""
     families, groups = compared_with(report), [group for group in report.groups if group.chosen is not None]
     shown = list(families.items())[:MAX_SENTENCES]
-    found = [fastest(verdicts, subject if len(families) > 1 else "") for subject, verdicts in shown]
+    found = [*nodes_statements(report)]
+    found += [fastest(verdicts, subject if len(families) > 1 else "") for subject, verdicts in shown]
     if len(families) > MAX_SENTENCES:
         text = f"{len(families) - MAX_SENTENCES} more baselines have verdicts and effects in the section Verdicts."
         found.append(Statement("More baselines", text, None, "verdicts"))
@@ -208,6 +209,28 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     is_known = len(hours) == len(energy) == len(runs)
     found.append(Statement("Cost", f"{', '.join(parts)}.", True if is_known else None, "resources"))
     return tuple(found)
+
+
+def nodes_statements(report: SweepReport) -> Iterator[Statement]:
+    """Yield how long training takes on other numbers of nodes with as many devices: the mean effects of that axis."""
+    nodes = {axis.label for axis in report.record.axes if (axis.keys or (axis.key,)) == (NODES,)}
+    for one in report.effects:
+        for effect in one.effects:
+            found = effect.comparison
+            if effect.axis not in nodes or found.measure != SPEED:
+                continue
+            # A change of the speed; the time is its inverse, unless an extreme one is rounded to a speed of 0.
+            changes = (found.change, found.high, found.low)
+            time, low, high = (None if end is None or end <= -1 else 1 / (1 + end) for end in changes)
+            text = f"time {NOT_AVAILABLE} ({found.reason})" if time is None else f"{time:.2f}× the time"
+            if time is not None and low is not None and high is not None:
+                text += f" ({low:.2f}–{high:.2f}×)"
+            told = {"equal": f", equal within {100 * (found.margin or 0):g}%", "cannot tell": ", cannot tell"}
+            text += told.get(found.outcome, "")
+            text += f", mean over {counted(effect.num_combinations, 'combination')} of the other axes."
+            label = f"nodes {effect.level} against nodes {effect.baseline}, equal devices"
+            is_good = {"equal": True, "different": found.is_better}.get(found.outcome)
+            yield Statement(", ".join(filter(None, (label, one.title))), text, is_good, "verdicts")
 
 
 def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:

@@ -284,7 +284,7 @@ def terminal_sweep(report: SweepReport, num_lines: int = REPORT_LINES) -> TextSc
     candidates = [group.chosen for group in report.groups if group.chosen is not None]
     chosen = [{item.cell.name for item in candidate.cell_runs} for candidate in candidates]
     blocks += [_main(report, (), chosen)] if report.measured else []
-    blocks += [TextBlock("line", table, 2) for table in tables.get("layout", ())]
+    blocks += [TextBlock("line", table.varying(), 1) for table in tables.get("layout", ())]  # asked for by --layout
     for table in tables.get("targets", ()):  # the baseline, and those that reached the score first
         assert report.baseline is not None
         first, marks = report.baseline.label, tuple(note for note in table.notes if note.startswith("["))

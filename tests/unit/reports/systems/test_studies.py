@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from make_run import edit_json
-from make_study import NUM_ROWS, Told, column, grid, make_study, study_tables, texts
+from make_study import NUM_ROWS, Told, column, grid, make_study, study_tables, tables_of, texts
 from scipy import stats
 
+from paratune.reports.matrix import make_sweep
 from paratune.sweeps.cell import Cell
 
 TIMES_S = {1: 100.0, 2: 52.0, 4: 27.0, 8: 14.0}
@@ -158,23 +159,48 @@ def test_ielts_has_time_per_epoch_and_reductions_against_the_untuned_encoder(tmp
     assert values_of(tables["scaling-strong"], "speed_up") == pytest.approx([1.0, 180 / 93])
 
 
-def test_evora_table_2_compares_two_nodes_with_one(tmp_path: Path):
-    times = {1: {2: 52.0, 4: 27.0, 8: 14.0}, 2: {2: 65.0, 4: 36.0, 8: 20.0}}
-    folder = make_study(
-        tmp_path / "m",
-        "studies/evora/two_nodes",
-        lambda cell: Told(times[cell.record.num_nodes or 1][cell.record.num_processes]),
-    )
-    tables = study_tables(folder, "evora")
-    scaling = tables["scaling-strong"]
-    assert texts(scaling, "of") == ["nodes 1"] * 3 + ["nodes 2"] * 3
-    assert values_of(scaling, "speed_up")[3:] == pytest.approx([1.0, 65 / 36, 65 / 20])
-    # Two nodes against one with as many devices: 52 / 65 = 0.8, 27 / 36 = 0.75, 14 / 20 = 0.7.
-    at = [column.name for column in tables["configurations"].columns].index("samples_per_s")
-    changes = [line[at].change_percent for line in tables["configurations"].lines]
-    assert changes == pytest.approx([None] * 3 + [-20.0, -25.0, -30.0])
-    assert heads(tables["layout"]) == heads(tables["layout-2"]) == ["2 devices", "4 devices", "8 devices"]
-    assert "nodes 2" in tables["layout-2"].title
+def test_evora_tables_1_and_2_are_beside_each_other(tmp_path: Path):
+    one, two = {1: 100.0, 2: 52.0, 4: 27.0, 8: 14.0}, {2: 65.0, 4: 36.0, 8: 20.0}
+
+    def tell(cell: Cell) -> Told:
+        time_s = (one if cell.record.num_nodes == 1 else two)[cell.record.num_processes]
+        return Told(time_s * {1: 0.99, 2: 1.0, 3: 1.01}[cell.record.repeat], 16e9 / cell.record.num_processes)
+
+    report = make_sweep(make_study(tmp_path / "m", "studies/evora/two_nodes", tell), None, layout="evora")
+    tables = tables_of(report)
+    lines = ["nproc 1, nodes 1", *(f"nproc {size}, nodes {nodes}" for size in (2, 4, 8) for nodes in (1, 2))]
+    times = [100.0, 52.0, 65.0, 27.0, 36.0, 14.0, 20.0]
+    # 65 / 52 = 1.25, 36 / 27 = 1.333, 20 / 14 = 1.429.
+    changes = [None, None, 25.0, None, 100 / 3, None, 300 / 7]
+    table = tables["layout"]
+    assert texts(table, "configuration") == lines
+    assert [cell.value for cell in column(table, "train_s")] == pytest.approx(times)
+    assert [cell.change_percent for cell in column(table, "train_s")] == pytest.approx(changes)
+    sizes = [1, 2, 2, 4, 4, 8, 8]
+    assert values_of(table, "peak_memory_largest_bytes") == pytest.approx([16e9 / size for size in sizes])
+    assert values_of(table, "peak_memory_sum_bytes") == pytest.approx([16e9] * 7)
+    assert texts(tables["scaling-strong"], "of") == ["nodes 1"] * 4 + ["nodes 2"] * 4  # one device begins both
+    assert values_of(tables["scaling-strong"], "speed_up")[4:] == pytest.approx([1.0, 100 / 65, 100 / 36, 5.0])
+    # One number: (1.25 * 1.333 * 1.429) ** (1 / 3) = 1.335; six means of three runs, of which each log has the
+    # standard deviation 0.01: the error of the mean of three differences is 0.01 * sqrt(2 / 9) = 0.0047, times the t
+    # quantile 2.14 to 2.18 of 12 to 14 degrees of freedom, so 1.335 * exp(+-0.0102).
+    (sentence,) = [
+        one for box in report.sections[0].parts for one in box.statements if one.label.startswith("nodes 2 against")
+    ]
+    assert (sentence.is_good, "1.34× " in sentence.text, "(1.32–1.35×)" in sentence.text) == (False, True, True)
+
+
+@pytest.mark.parametrize(("factor", "is_good"), [(1.0, True), (0.5, True), (2.0, False)])
+def test_nodes_that_take_as_long_are_equal(tmp_path: Path, factor: float, is_good: bool):
+    def tell(cell: Cell) -> Told:
+        time_s = TIMES_S[cell.record.num_processes] * {1: 0.999, 2: 1.0, 3: 1.001}[cell.record.repeat]
+        return Told(time_s * (factor if cell.record.num_nodes == 2 else 1.0))
+
+    report = make_sweep(make_study(tmp_path / "m", "studies/evora/two_nodes", tell), None)
+    (sentence,) = [
+        one for box in report.sections[0].parts for one in box.statements if one.label.startswith("nodes 2 against")
+    ]
+    assert (sentence.is_good, f"{factor:.2f}×" in sentence.text) == (is_good, True)
 
 
 def test_speed_up_and_efficiency_have_the_interval_of_welch(tmp_path: Path):
