@@ -48,6 +48,7 @@ ONLY = {
     "evora/smoke_precision": "precision=bf16",
     "evora/smoke_scaling": "rule=total-16",
     "evora/smoke_table6": "learning_rate=1e-4",
+    "evora/smoke_then": "seed=41",
     "ielts/smoke_matrix": "seed=41",
     "imdb/smoke_matrix": "seed=1",
     "oakridge/smoke_matrix": "nproc=2",

@@ -260,7 +260,7 @@ def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]
         ready = [cell for cell in todo if waits_for(plan.record, cell.record) is None]
         if len(ready) < len(todo):
             waiting = counted(len(todo) - len(ready), "run")
-            log.info("%s left out: a teacher is not finished; repeat the command when it is", waiting)
+            log.info("%s left out: a run that they need is not finished; repeat the command when it is", waiting)
         if writes:
             write_listed(matrix.folder, plan.record, ready)
     return ready

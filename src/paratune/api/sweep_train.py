@@ -180,7 +180,7 @@ class _Trainer:
                 while (waiting and not self.is_stopped) or running:
                     left = {cell.name for cell in waiting} | {cell.name for cell, _ in running.values()}
                     for cell in [] if self.is_stopped else list(waiting):
-                        if left & {*cell.record.teachers}:
+                        if left & {*cell.record.needs}:
                             continue
                         share = self.slots.take(cell.record.num_processes, on_gpus=uses_gpus(cell))
                         if share is None:
@@ -189,7 +189,7 @@ class _Trainer:
                         waiting.remove(cell)
                         self.num_done += 1
                         running[pool.submit(self._train_run, sweep, cell, share, self.num_done)] = cell, share
-                    if not running:  # their teachers wait for each other
+                    if not running:  # runs that need each other
                         break
                     names = [cell.name for cell, _ in running.values()]
                     if sys.stderr.isatty():  # elsewhere the log shows the progress

@@ -128,6 +128,7 @@ def show_plan(
     rows = []
     for cell in cells:
         trains = "probe" if cell.record.kind == "probe" else "train"
+        trains += f" after {listing(cell.record.needs, 2)}" if cell.record.needs else ""
         will_run = cell.runs(retry_failed=retry_failed)
         action = {"changed": "refuse", "running": "wait"}.get(cell.shown_state, trains if will_run else "none")
         if cell.record.state != "skipped":

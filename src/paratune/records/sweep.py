@@ -146,7 +146,7 @@ class CellRecord:
     num_nodes: int | None = None
     repeat: int = 1  # from 1; only the scores of the first one count
     environment: Mapping[str, str | None] = field(default_factory=dict)  # that the matrix sets; null unsets
-    teachers: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # runs of the matrix whose models it needs: its teachers, and the one it trains further
     is_needed: bool = True  # False: `sweep --until` skipped it, because its verdict was decided before
 
     @property

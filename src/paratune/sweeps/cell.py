@@ -1,8 +1,9 @@
 """One cell of a matrix, a run with its configuration or its problems; errors of cells, and the cells of `--only`.
 
-The teachers of a distillation may be runs of the same matrix: `distil.teacher: {size: large}` in a matrix file. The
-mapping names values of axes; on all other axes, seeds included, a teacher has the values of its student. Several values
-of an axis are an ensemble: `{size: large, seed: [1, 2, 3]}`.
+A run may need other runs of the same matrix: the teachers of a distillation (`distil.teacher: {size: large}` in a
+matrix file), and the run whose model is trained further (`model.name: {task: rte}`). The mapping names values of axes;
+on all other axes, seeds included, the needed run has the values of the run that needs it. Several values of an axis are
+an ensemble of teachers: `{size: large, seed: [1, 2, 3]}`.
 """
 
 import itertools
@@ -144,58 +145,65 @@ def select(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tupl
     return selected
 
 
-TEACHER = "distil.teacher"
+TEACHER, INITIAL = "distil.teacher", "model.name"
+"""Options that may name runs of the same matrix."""
 
 
-def resolve_teachers(
+def resolve_needs(
     matrix: Matrix, values: Mapping[str, str], layer: Layer, name_of: Callable[[Mapping[str, str]], str]
 ) -> tuple[Layer, tuple[str, ...], tuple[Problem, ...]]:
-    """Return the settings of the student of these values with folders of teachers, names of their runs, problems."""
-    distil = layer.values.get("distil")
-    wanted = distil.get("teacher") if isinstance(distil, dict) else None
-    if not isinstance(wanted, dict):
-        return layer, (), ()
-    place = next((at for key, at in layer.places.items() if key == TEACHER or key.startswith(f"{TEACHER}.")), None)
-    chosen, problems = find_values(matrix.axes, wanted)
-    messages = [problem.message for problem in problems]
-    if not wanted:
-        messages = ["it is an empty mapping; name a value of an axis, such as {size: large}, or a run"]
-    if messages:
-        wrong = (Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.invalid") for message in messages)
-        return layer, (), tuple(wrong)
-    combinations = itertools.product(*chosen.values())
-    names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
-    folders = [str(cell_run_folder(matrix.folder, name)) for name in names]
-    value: Any = folders[0] if len(folders) == 1 else folders
-    places = {TEACHER: place or SourceLocation(matrix.source.name)}
-    return merge(layer, layer_of(TEACHER, value, places)), tuple(names), ()
+    """Return the settings of the run of these values with folders of the runs it needs, their names, and problems."""
+    needs: list[str] = []
+    for key in (TEACHER, INITIAL):
+        section, _, option = key.partition(".")
+        given = layer.values.get(section)
+        wanted = given.get(option) if isinstance(given, dict) else None
+        if not isinstance(wanted, dict):
+            continue
+        place = next((at for name, at in layer.places.items() if name == key or name.startswith(f"{key}.")), None)
+        chosen, problems = find_values(matrix.axes, wanted)
+        messages = [problem.message for problem in problems]
+        combinations = [dict(zip(chosen, names, strict=True)) for names in itertools.product(*chosen.values())]
+        if not wanted:
+            messages = ["it is an empty mapping; name a value of an axis, such as {size: large}, or a run"]
+        elif not messages and key == INITIAL and len(combinations) > 1:
+            messages = [f"it names {len(combinations)} runs, and training starts from one model; name one value"]
+        if messages:
+            wrong = (Problem(f"{key}: {message}", (key,), place, code="sweep.invalid") for message in messages)
+            return layer, (), tuple(wrong)
+        names = [name_of({**values, **combination}) for combination in combinations]
+        folders = [str(cell_run_folder(matrix.folder, name)) for name in names]
+        value: Any = folders[0] if len(folders) == 1 else folders
+        layer = merge(layer, layer_of(key, value, {key: place or SourceLocation(matrix.source.name)}))
+        needs += names
+    return layer, tuple(needs), ()
 
 
-def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield the cells; those whose teacher is missing, themselves or cannot run have a problem or a reason."""
+def check_needs(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; those that need a missing run, themselves or one that cannot run have a problem or a reason."""
     by_name = {cell.name: cell for cell in cells}
     for cell in cells:
-        above: dict[str, None] = {}  # its teachers, their teachers, and so on
-        rest = list(cell.record.teachers)
+        above: dict[str, None] = {}  # the runs it needs, those that they need, and so on
+        rest = list(cell.record.needs)
         while rest:
             if (name := rest.pop()) not in above:
                 above[name] = None
-                rest += by_name[name].record.teachers if name in by_name else ()
+                rest += by_name[name].record.needs if name in by_name else ()
         problem = impossible = None
-        if missing := [name for name in cell.record.teachers if name not in by_name]:
-            problem = f"{missing[0]} is not a run of the matrix, exclude leaves it out; name another teacher"
+        if missing := [name for name in cell.record.needs if name not in by_name]:
+            problem = f"{missing[0]} is not a run of the matrix, exclude leaves it out; name another run"
         elif cell.name in above:
-            problem = f"{cell.name} is a teacher of itself; name a run without it as teacher"
+            problem = f"{cell.name} needs itself; name a run that does not need it"
         elif above and cell.record.kind == "probe":
-            impossible = "its teacher is a run of this matrix, and a probe has no trained model; train the whole runs"
+            impossible = "it needs the model of a run of this matrix, and a probe has none; train the whole runs"
         else:
-            teachers = (by_name[name] for name in above if name in by_name)
-            failing = next((teacher for teacher in teachers if teacher.impossible is not None), None)
+            needed = (by_name[name] for name in above if name in by_name)
+            failing = next((other for other in needed if other.impossible is not None), None)
             if failing is not None:
-                impossible = f"its teacher {failing.name} cannot run: {failing.impossible}"
+                impossible = f"{failing.name}, which it needs, cannot run: {failing.impossible}"
         if problem is not None:
-            found = Problem(f"{TEACHER}: {problem}", (TEACHER,), code="sweep.invalid")
-            yield replace(cell, loaded=None, problems=(found,))
+            key = TEACHER if cell.loaded is not None and cell.loaded.config.distil is not None else INITIAL
+            yield replace(cell, loaded=None, problems=(Problem(f"{key}: {problem}", (key,), code="sweep.invalid"),))
         elif cell.impossible is None and not cell.problems:
             yield replace(cell, impossible=impossible)
         else:
@@ -203,9 +211,9 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def waits_for(record: SweepRecord, cell: CellRecord) -> str | None:
-    """Return why a run cannot start yet: a teacher of it is not finished; None where it can."""
+    """Return why a run cannot start yet: a run that it needs is not finished; None where it can."""
     states = {other.name: other.state for other in record.cells}
-    for name in cell.teachers:
+    for name in cell.needs:
         if (state := states.get(name, "unknown")) != "finished":
-            return f"its teacher {name} is not finished ({state})"
+            return f"{name}, which it needs, is not finished ({state})"
     return None

@@ -35,7 +35,7 @@ from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, is_installed, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, Value
-from paratune.sweeps.cell import TEACHER, Cell, check_teachers, resolve_teachers
+from paratune.sweeps.cell import TEACHER, Cell, check_needs, resolve_needs
 from paratune.sweeps.matrix import Matrix, ProbeLength
 
 MAX_CELLS = 10_000
@@ -70,7 +70,7 @@ def cells_of(
         message = "baseline names no run of the matrix, or one that exclude leaves out"
         message = message if cells else f"exclude leaves no run of {size}"
         raise ConfigError(f"{matrix.source}: {message}", code="sweep.invalid", source=matrix.source)
-    cells = list(check_teachers(cells))
+    cells = list(check_needs(cells))
     _check_different(matrix, cells)
     if matrix.probe is None:
         cells = _check_comparable(matrix, cells)
@@ -176,10 +176,10 @@ def _cell(
     for value in values:
         layer = merge(drop_superseded_settings(layer, value.own), value.own)
     layer = merge(drop_superseded_settings(layer, above), above)
-    layer, teachers, unknown = resolve_teachers(matrix, names, layer, _name)
+    layer, needs, unknown = resolve_needs(matrix, names, layer, _name)
     if unknown:
         return Cell(record, problems=unknown)
-    record = replace(record, teachers=teachers)
+    record = replace(record, needs=needs)
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"

@@ -106,7 +106,8 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
         message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
         raise CheckpointError(message, code="output.foreign", folder=folder)
     old_cells = {cell.name: cell for cell in before.cells} if before else {}
-    cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
+    cells = [_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]
+    cells = tuple(_with_changed_needs(folder, cells))
     names = {cell.name for cell in cells}
     past = [name for name in dict.fromkeys([*before.past, *old_cells] if before else ()) if name not in names]
     return SweepPlan(
@@ -134,7 +135,7 @@ def in_order(cells: Sequence[Cell], matrix: str, axes: Sequence[Axis]) -> tuple[
 
     Each block has its own random order, so that a drift of the machine, as it warms or others use it, affects all
     configurations alike. A place in it follows from the names of matrix and run alone: another call has the same order,
-    and a new value of an axis leaves the order of the others unchanged. A teacher comes before its first student.
+    and a new value of an axis leaves the order of the others unchanged. A run comes before the first one that needs it.
     """
     draws = {cell.name: hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest() for cell in cells}
     by_name = {cell.name: cell for cell in cells}
@@ -142,7 +143,7 @@ def in_order(cells: Sequence[Cell], matrix: str, axes: Sequence[Axis]) -> tuple[
     for cell in sorted(cells, key=lambda cell: (block_of(cell.record, axes), draws[cell.name])):
         waiting = [cell]
         while waiting:
-            missing = (name for name in waiting[-1].record.teachers if name in by_name and name not in ordered)
+            missing = (name for name in waiting[-1].record.needs if name in by_name and name not in ordered)
             if (name := next(missing, None)) is not None:
                 waiting.append(by_name[name])
             else:
@@ -209,18 +210,25 @@ def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
     return replace(cell, record=record, changed=changed, is_begun=is_begun)
 
 
-def _with_changed_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield the cells; a run that was trained with a teacher whose settings have changed has changed, too."""
+def _with_changed_needs(folder: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; a run has changed, too, if one that it needs has, or was trained again after it began."""
     changed = {cell.name for cell in cells if cell.changed}
-    while more := {cell.name for cell in cells if changed & {*cell.record.teachers}} - changed:
+    while more := {cell.name for cell in cells if changed & {*cell.record.needs}} - changed:
         changed |= more
+    by_name = {cell.name: cell.record for cell in cells}
     for cell in cells:
-        old = next((name for name in cell.record.teachers if name in changed), None)
-        if old is None or not cell.is_begun or cell.changed or cell.record.state == "skipped":
+        old = [f"{name} has other settings now" for name in cell.record.needs if name in changed]
+        if cell.record.needs and cell.is_begun and not old:
+            # The sweep may have been killed between the two.
+            began = str(records.read_json(cell_run_folder(folder, cell.name) / records.RUN_FILE).get("created"))
+            ends = {name: by_name[name].attempts[-1:] for name in cell.record.needs if name in by_name}
+            is_later = ((name, str(end.get("ended")) > began) for name, last in ends.items() for end in last)
+            old = [f"{name} was trained again since" for name, is_new in is_later if is_new]
+        if not old or not cell.is_begun or cell.changed or cell.record.state == "skipped":
             yield cell
         else:
             record = replace(cell.record, state="pending", reason=None)
-            yield replace(cell, record=record, changed=(f"distil.teacher: {old} has other settings now",))
+            yield replace(cell, record=record, changed=(old[0],))
 
 
 def locked(folder: Path) -> AbstractContextManager[None]:

@@ -99,9 +99,9 @@ def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[
     assert "large" in cell.reason
 
 
-def test_the_record_keeps_teachers_and_forms(planned: tuple[Matrix, SweepPlan], tmp_path: Path):
+def test_the_record_keeps_needed_runs_and_forms(planned: tuple[Matrix, SweepPlan], tmp_path: Path):
     _, plan = planned
     write_sweep(tmp_path, plan.record)
     record = read_sweep(tmp_path)
     assert record.compress == ("bf16",)
-    assert {cell.name: cell.teachers for cell in record.cells} == {"small": ("large",), "large": ()}
+    assert {cell.name: cell.needs for cell in record.cells} == {"small": ("large",), "large": ()}

@@ -10,6 +10,7 @@ import pytest
 from raised import raises_code
 from whole_records import WHOLE_RUN
 
+from paratune.records.sweep import write_sweep
 from paratune.sweeps.cell import Cell, invalid, none_possible, select, waits_for
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
@@ -316,7 +317,7 @@ def cells(path: Path, teacher: str, more: str = "") -> dict[str, Cell]:
 
 def test_the_teacher_has_the_seed_of_its_student_and_runs_first(matrix_file: Path):
     found = cells(matrix_file, "{size: large}")
-    assert found["small_seed-42"].record.teachers == ("large_seed-42",)
+    assert found["small_seed-42"].record.needs == ("large_seed-42",)
     assert found["small_seed-42"].config.distil.teacher == "runs/m/runs/large_seed-42"
     matrix = read_matrix(matrix_file)
     plan = plan_of(matrix, tuple(found.values()), sys.argv)
@@ -377,11 +378,88 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
     (Path("runs/m") / "sweep.json").unlink()
     import paratune.sweeps.run as plan_module
 
-    cells_now = {cell.name: cell for cell in plan_module._with_changed_teachers(
-        [plan_module._planned(read_matrix(matrix_file), cell, None) for cell in found.values()]
+    cells_now = {cell.name: cell for cell in plan_module._with_changed_needs(
+        Path("runs/m"), [plan_module._planned(read_matrix(matrix_file), cell, None) for cell in found.values()]
     )}  # fmt: skip
     assert [bool(cells_now[name].changed) for name in ("large_seed-41", "small_seed-41")] == [True, True]
     assert not cells_now["small_seed-42"].changed
+
+
+FIRST = """\
+axes:
+  first:
+    none: {model.name: a/model}
+    one: {model.name: SOURCE}
+  rate:
+    low: {train.learning_rate: 1e-5}
+    high: {train.learning_rate: 1e-4}
+  run.seed: [41, 42]
+select_per: [first]
+"""
+
+
+def second_trainings(path: Path, source: str, more: str = "") -> dict[str, Cell]:
+    path.write_text(path.read_text().partition("axes:")[0] + FIRST.replace("SOURCE", source) + more)
+    return {cell.name: cell for cell in cells_of(read_matrix(path))}
+
+
+def test_a_second_training_begins_with_the_model_of_a_run_of_its_seed(matrix_file: Path):
+    found = second_trainings(matrix_file, "{first: none, rate: low}")
+    # Each first training is made once: both rates begin with it.
+    assert [cell.record.needs for cell in found.values()] == [()] * 4 + [
+        ("none_low_seed-41",),
+        ("none_low_seed-42",),
+    ] * 2
+    assert found["one_high_seed-42"].config.model.name == "runs/m/runs/none_low_seed-42"
+    order = plan_of(read_matrix(matrix_file), tuple(found.values()), sys.argv).record.order
+    assert order.index("none_low_seed-42") < min(order.index(f"one_{rate}_seed-42") for rate in ("low", "high"))
+
+
+def test_repeats_begin_with_the_first_repeat(matrix_file: Path):
+    found = second_trainings(matrix_file, "{first: none, rate: low}", "repeats: 2\n")
+    assert found["one_low_seed-41_r2"].record.needs == ("none_low_seed-41",)
+    assert found["one_low_seed-41_r2"].config.model.name == "runs/m/runs/none_low_seed-41"
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        ("{first: two}", ""),
+        ("{}", ""),
+        ("{first: one}", ""),
+        ("{first: none, rate: [low, high]}", ""),
+        ("{first: none}", "exclude: [{first: none, seed: 41}]\n"),
+    ],
+)
+def test_wrong_first_trainings_are_problems_of_the_second_one(matrix_file: Path, source: str, more: str):
+    problems = second_trainings(matrix_file, source, more)["one_low_seed-41"].problems
+    assert [(problem.code, problem.keys) for problem in problems] == [("sweep.invalid", ("model.name",))]
+
+
+def test_a_first_training_that_was_made_again_is_a_change_of_the_second_one(matrix_file: Path):
+    found = second_trainings(matrix_file, "{first: none, rate: low}")
+    for name in ("none_low_seed-41", "one_low_seed-41"):
+        folder = Path("runs/m/runs") / name
+        folder.mkdir(parents=True)
+        created = "2026-11-30T10:00:00+00:00"
+        run = {**WHOLE_RUN, "config": found[name].loaded.values, "created": created}
+        (folder / "run.json").write_text(json.dumps(run))
+        (folder / "summary.json").write_text("{}")
+
+    def states(ended: str) -> list[tuple[str, bool]]:
+        attempts = ({"began": ended, "ended": ended, "exit_code": 0},)
+        again = [
+            replace(cell, record=replace(cell.record, attempts=attempts if cell.name == "none_low_seed-41" else ()))
+            for cell in found.values()
+        ]
+        matrix = read_matrix(matrix_file)
+        record = replace(matrix.record, created=ended, cells=tuple(cell.described() for cell in again))
+        write_sweep(Path("runs/m"), record)
+        plan = plan_of(matrix, tuple(found.values()), sys.argv)
+        return [(cell.record.state, bool(cell.changed)) for cell in plan.cells if cell.is_begun]
+
+    assert states("2026-11-30T09:59:59+00:00") == [("finished", False), ("finished", False)]
+    assert states("2026-11-30T10:00:01+00:00") == [("finished", False), ("pending", True)]
 
 
 def test_the_command_line_does_not_undo_an_axis_by_the_other_form_of_its_setting(matrix_file: Path):

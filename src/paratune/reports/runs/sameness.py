@@ -257,17 +257,19 @@ def setting_text(difference: Difference, run: str) -> str:
 
 
 def configuration_key(run: RunRecord) -> str:
-    """Return a text that is equal for runs that differ only in their seed, or in that of their teachers.
+    """Return a text that is equal for runs that differ only in their seed, or in that of the runs that they need.
 
     It has their options, data, processes and environment variables.
     """
     left_out = {*_RUN_SPECIFIC, "run.seed"}
     settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in left_out}
     teachers = _SEED_OF_NAME.sub("seed", canonical(settings.pop("distil.teacher", None)))
+    # A first training of its own seed; another number is another model.
+    model = re.sub(rf"seed[-_]?{int(run.run.seed or 0)}\b", "seed", str(settings.pop("model.name", None)))
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
     variables = {name: value for name, value in run.run.environment.items() if not name.endswith(OF_ONE_RUN)}
     place = str(run.folder) if run.is_foreign else ""  # of which nothing says that it is like another one
-    return canonical([settings, teachers, data, run.session_values("run.world_size"), variables, place])
+    return canonical([settings, teachers, model, data, run.session_values("run.world_size"), variables, place])
 
 
 def _fingerprint(run: RunRecord, split: str) -> str | None:

@@ -207,6 +207,17 @@ def test_students_of_teachers_of_their_own_seeds_are_one_configuration(tmp_path)
     assert one == two != other
 
 
+def test_second_trainings_of_models_of_their_own_seeds_are_one_configuration(tmp_path):
+    def second(name: str, seed: int, model: str) -> Path:
+        return make_run(tmp_path / name, seed=seed, run_changes={"config.model.name": model})
+
+    runs = [second(f"s{seed}", seed, f"runs/m/runs/rte_seed-{seed}") for seed in (1, 2)]
+    others = [second("task", 1, "runs/m/runs/mrpc_seed-1"), second("pinned", 1, "runs/m/runs/rte_seed-12")]
+    one, two, *apart = map(configuration_key, _runs(*runs, *others))
+    assert one == two
+    assert len({one, *apart}) == 3
+
+
 def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
     runs = _runs(
         make_run(tmp_path / "a", kind="ddp", seed=1), make_run(tmp_path / "b", kind="ddp", seed=2, world_size=2)
