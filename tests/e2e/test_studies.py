@@ -47,7 +47,7 @@ ONLY = {
     "evora/smoke_figure1": "way=fp32,batch-32",
     "evora/smoke_precision": "precision=bf16",
     "evora/smoke_scaling": "rule=total-16",
-    "evora/smoke_table6": "learning_rate=1e-4",
+    "evora/smoke_table6": "*_learning_rate-0.0001_linear",
     "evora/smoke_then": "seed=41",
     "ielts/smoke_matrix": "seed=41",
     "imdb/smoke_matrix": "seed=1",
