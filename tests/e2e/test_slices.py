@@ -34,7 +34,7 @@ def test_a_run_records_what_evaluate_shows(world: Path, cli: Cli):
 
 def test_a_column_with_too_many_values_is_detected_before_training(world: Path, cli: Cli):
     half = ("--set", "data.split.validation=0.5")
-    result = cli("train", "c.yaml", "--set", "evaluate.slices=[score]", "--set", "run.name=b", *half)
+    result = cli("train", "c.yaml", "--set", "evaluate.slices=[id]", "--set", "run.name=b", *half)
     assert result.code == EXIT_DATA
-    check_shown(result.stderr, "data.too_many_values", "score", "50")
+    check_shown(result.stderr, "data.too_many_values", "id", "50")
     assert not (world / "runs" / "b").exists()

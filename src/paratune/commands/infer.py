@@ -86,12 +86,13 @@ def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Gr
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
     """Print a table of each column's slices, and notes on them."""
-    from paratune.records.scores import notes, shown_metrics, slice_score
+    from paratune.records.scores import extreme_slices, notes, shown_metrics, slice_score
     from paratune.reports.text import shorten_all
 
     for column, entries in columns.items():
-        metrics = shown_metrics(kind, entries)
-        rows = []
+        metrics, rows = shown_metrics(kind, entries), []
+        first = [slice_score(entry, "".join(metrics[:1]))[0] for entry in entries]
+        entries = [entries[at] for at in extreme_slices(first, [entry["num_rows"] for entry in entries])]
         values = shorten_all([entry["value"] for entry in entries], _SLICE_WIDTH)
         for value, entry in zip(values, entries, strict=True):
             value += f": {entry['detail']}" if entry["detail"] else ""

@@ -99,8 +99,8 @@ def _choosing(found: Contradictions) -> None:
 
 def _has_part(config: Config, name: str) -> bool:
     split = config.data.split
-    share = split and (split.validation_share if name == "validation" else split.test)
-    return getattr(config.data, name) is not None or share is not None
+    share = split and (split.validation_share if name == "validation" else split.has_test)
+    return getattr(config.data, name) is not None or bool(share)
 
 
 def _metrics(found: Contradictions) -> None:
@@ -221,15 +221,21 @@ def _split(found: Contradictions) -> None:
     if split.folds is None:
         found.unused("data.split.fold", "without data.split.folds", "data.split")
     else:
-        found.exclusive("data.split.folds", "data.split.validation", "data.split.test", "data.validation")
+        test = ["data.test"] * (split.validation is not None)
+        found.exclusive("data.split.folds", "data.split.test", "data.validation", *test)
         if split.fold is None:
             message = f"data.split.fold is required with data.split.folds: a number from 0 to {split.folds - 1}"
             found.add(message, *keys, code="config.required")
         elif split.fold >= split.folds:
             message = f"data.split.fold: {split.fold} is not one of {split.folds} folds, which are counted from 0"
             found.add(message, *keys, code="config.invalid_value")
+    if split.held_out is not None:
+        found.exclusive("data.split.held_out", "data.split.folds", "data.split.test", "data.test")
+        if split.group_by is None:
+            message = "data.split.group_by is required with data.split.held_out: the column that has its value"
+            found.add(message, "data.split.group_by", "data.split.held_out", code="config.required")
     shares = ("data.split.validation", "data.split.test")
-    if split.validation is None and split.test is None and split.folds is None:
+    if split.validation is None and split.folds is None and not split.has_test:
         message = f"data.split has no effect without {' or '.join(shares)}; set one, or leave it out"
         found.add(message, "data.split", *shares, code="config.no_effect")
     if (total := (split.validation or 0) + (split.test or 0)) >= 1:

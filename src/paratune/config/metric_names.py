@@ -117,7 +117,7 @@ def is_lower_better(metric: str) -> bool:
 
 def score_range(metric: str, task: str) -> tuple[float, float]:
     """Return the smallest and the largest possible value of a metric; scores of qa are per cent."""
-    if metric.startswith(OWN_PREFIX):
+    if metric.startswith((OWN_PREFIX, "bias")):
         return -math.inf, math.inf
     if metric in ("r2", "pearson", "spearman", "qwk", "matthews"):
         return -math.inf if metric == "r2" else -1.0, 1.0

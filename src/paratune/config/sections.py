@@ -90,10 +90,14 @@ class SplitOptions(Section):
     test: Part | None = None
     """Share of the rows of `data.train` for the test set."""
     folds: Annotated[int, Field(ge=2)] | None = None
-    """Number of folds of a cross-validation, in place of shares: fold number `fold` is the validation set, and the
-    other folds are the training set. The folds are those of scikit-learn."""
+    """Number of folds of a cross-validation: fold number `fold` is the validation set, and the other folds are the
+    training set. With `validation`, the fold is the test set, and the validation set is this share of the other folds.
+    The folds are those of scikit-learn."""
     fold: Annotated[int, Field(ge=0)] | None = None
-    """With `folds`: the fold that is the validation set, counted from 0; the axis of a matrix has all of them."""
+    """With `folds`: the fold that is held out, counted from 0; the axis of a matrix has all of them."""
+    held_out: Column | None = None
+    """Value of the column `group_by` whose rows are the test set, such as one type of task; `validation` is then a
+    share of the other rows. The axis of a matrix has several."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the split; independent of `run.seed`, so that runs with different seeds have the same parts."""
     stratify: bool = False
@@ -104,7 +108,12 @@ class SplitOptions(Section):
     @property
     def validation_share(self) -> float | None:
         """The share of the validation set, also of a fold; None where there is no such set."""
-        return 1 / self.folds if self.folds is not None else self.validation
+        return 1 / self.folds if self.folds is not None and self.validation is None else self.validation
+
+    @property
+    def has_test(self) -> bool:
+        """Whether a test set is cut from the training rows."""
+        return bool(self.test or self.held_out is not None or (self.folds and self.validation))
 
 
 class MaxRows(Section):

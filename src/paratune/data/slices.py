@@ -46,7 +46,7 @@ def column_values(
     The files of the samples, or `source`, are read again.
 
     Raises:
-        DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
+        DataError: A column is absent, or it or the label has more than `MAX_SLICES` values, see `refuse_many`.
     """
     if LABEL in names and samples.labels is not None and samples.labels.ndim == 1:
         refuse_many(LABEL, samples.labels, source=source)
@@ -100,12 +100,12 @@ def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str
 
 
 def refuse_many(name: str, values: Values, *, source: str) -> None:
-    """Raise a DataError where a column has more than `MAX_SLICES` distinct values."""
+    """Raise a DataError where the label, or a column with another value in each row, has more than `MAX_SLICES`."""
     count = len(set(values.tolist()))
-    if count > MAX_SLICES:
+    if count > MAX_SLICES and (name == LABEL or count == len(values)):
         message = (
-            f"{source}: column {name} has {count:,} distinct values, and slices may have at most {MAX_SLICES}; add a "
-            "column with fewer values to the file (groups, ranges of numbers), or slice by another column"
+            f"{source}: column {name} has {count:,} distinct values in {len(values):,} rows, so that slices say "
+            f"nothing (allowed: {MAX_SLICES}, or a column that repeats values); add a column with groups or ranges"
         )
         facts: dict[str, Any] = {"source": source, "name": name, "num_values": count, "limit": MAX_SLICES}
         raise DataError(message, code="data.too_many_values", **facts)

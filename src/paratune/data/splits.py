@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from paratune.config.sections import SplitOptions
 from paratune.data.order import IntArray, random_keys
-from paratune.errors import DataError
+from paratune.errors import DataError, did_you_mean
 
 _STREAM = 2**32
 """Random stream of cuts for `random_keys`; epochs use the streams below it."""
@@ -28,11 +28,26 @@ def split_rows(
 
     With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold`, `GroupKFold` or
     `StratifiedGroupKFold`, shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and
-    `groups` for `group_by`.
+    `groups` for `group_by`. With `split.validation` the fold is the test part, as are the rows of the group
+    `split.held_out`, and the rest is cut by this share.
 
     Raises:
         DataError: A part would be empty, or the shares leave nothing to train on.
     """
+    if split.held_out is not None or (split.folds is not None and split.validation is not None):
+        if split.held_out is None:
+            test = split_rows(num_rows, split.model_copy(update={"validation": None}), labels, groups)["validation"]
+        else:
+            assert groups is not None
+            test = np.flatnonzero(np.asarray(groups, dtype=object) == str(split.held_out))
+        rest, without = np.setdiff1d(np.arange(num_rows), test), {"held_out": None, "folds": None, "fold": None}
+        if not len(test) or not len(rest):
+            message = f"data.split.held_out: {split.held_out} is the value of {len(test)} of {num_rows} rows of column "
+            message += f"{split.group_by}{did_you_mean(str(split.held_out), set(groups or ()))}; name one of several"
+            raise DataError(message, code="data.split_empty", key="data.split.held_out", value=split.held_out)
+        own_labels, own_groups = None if labels is None else labels[rest], groups and [groups[row] for row in rest]
+        parts = split_rows(len(rest), split.model_copy(update=without), own_labels, own_groups)
+        return {**{name: rest[rows] for name, rows in parts.items()}, "test": test}
     shares = {} if split.folds is not None else _shares(split)
     classes = np.zeros(num_rows, dtype=np.int64)
     if split.stratify:

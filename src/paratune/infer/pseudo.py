@@ -160,7 +160,7 @@ def seen_texts(run: Path | None) -> tuple[npt.NDArray[np.uint64], dict[str, str]
     else:
         seen.append(train)
     # A set `test` of data.predict has no labels and no scores.
-    shares = {"validation": "validation_share", "test": "test"}
+    shares = {"validation": "validation_share", "test": "has_test"}
     sets = [name for name, share in shares.items() if getattr(data, name) or getattr(data.split, share, None)]
     # The training file is needed only where the other sets are cut from it.
     cut = data if data.split is not None else data.model_copy(update={"train": None})

@@ -107,6 +107,27 @@ def grade_scale(
     return None if step is None else NumberScale(step, None if limits is None else (limits[0], limits[1]))
 
 
+def length_bias(errors: npt.ArrayLike, lengths: npt.ArrayLike) -> dict[str, Any]:
+    """Return how errors (predicted minus actual, (N,)) depend on lengths of texts in tokens, (N,).
+
+    `pearson` is the correlation of both, None where it is undefined. `quintiles`, from the shortest texts to the
+    longest, have `shortest` and `longest` (tokens), `num_rows`, `rmse` and `bias` (the mean error). Texts of a length
+    are in one quintile, so that there may be fewer than five; there is none where an error is not finite.
+    """
+    from scipy import stats
+
+    errors_N, lengths_N = _numbers(errors, lengths)
+    if errors_N.size == 0 or not np.isfinite(errors_N).all():
+        return {"pearson": None, "quintiles": []}
+    quintile_N = np.searchsorted(np.quantile(lengths_N, [0.2, 0.4, 0.6, 0.8]), lengths_N, side="left")
+    quintiles = []
+    for number in np.unique(quintile_N):
+        own, tokens = errors_N[quintile_N == number], lengths_N[quintile_N == number]
+        ends = {"shortest": int(tokens.min()), "longest": int(tokens.max()), "num_rows": len(own)}
+        quintiles.append({**ends, "rmse": known(np.sqrt(np.square(own).mean())), "bias": known(own.mean())})
+    return {"pearson": correlation(stats.pearsonr, errors_N, lengths_N), "quintiles": quintiles}
+
+
 def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -> dict[str, float | None]:
     """Return kappa, and the shares of predictions with the grade of their target, and at most one step away."""
     grades_of_both = grades(predicted, targets, scale)

@@ -4,7 +4,7 @@ Slices are the parts of a split by the values of a column. A confusion matrix is
 only the counts above zero.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -52,16 +52,32 @@ def evaluation_text(
 LABEL: Final = "label"
 LENGTH: Final = "length"
 BUILT_IN: Final = (LABEL, LENGTH)  # the task's label and the number of tokens, also where a column has such a name
-MAX_SLICES: Final = 50  # maximum number of distinct values of a column
+MAX_SLICES: Final = 50  # values of a column up to which tables have all slices
 MIN_ROWS: Final = 10  # minimum number of rows for an interval
 RECALL: Final = "recall"
+BIAS: Final = "bias"  # of a regression: mean of predicted minus actual
+_EXTREMES = 10
 
 
 def shown_metrics(kind: str, entries: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the metrics in tables of a column's slices: two known headline metrics, or else all known ones."""
     known = {metric for entry in entries for metric, score in entry["scores"].items() if score["value"] is not None}
-    main = ("rmse", "pearson") if kind == "regression" else HEADLINES.get(kind, METRICS.get(kind, ()))
+    main = ("rmse", BIAS, "pearson") if kind == "regression" else HEADLINES.get(kind, METRICS.get(kind, ()))
     return [metric for metric in main if metric in known][:2] or sorted(known)
+
+
+def extreme_slices(values: Sequence[float | None], num_rows: Sequence[int]) -> list[int]:
+    """Return the places of the slices that a table shows: all, or of more than `MAX_SLICES` the highest and lowest 10.
+
+    Small slices are extreme by chance, so they are of the slices with at least `MIN_ROWS` rows or, where fewer than 20
+    have these, with as many rows as the 20th largest.
+    """
+    if len(values) <= MAX_SLICES:
+        return [*range(len(values))]
+    known = {at: value for at, value in enumerate(values) if value is not None}
+    least = min([MIN_ROWS, *sorted((num_rows[at] for at in known), reverse=True)[: 2 * _EXTREMES]])
+    ordered = sorted((at for at in known if num_rows[at] >= least), key=lambda at: -known[at])
+    return ordered if len(ordered) <= 2 * _EXTREMES else [*ordered[:_EXTREMES], *ordered[-_EXTREMES:]]
 
 
 def slice_score(
@@ -78,13 +94,23 @@ def slice_score(
     return value, None if interval is None else (interval[0], interval[1]), text
 
 
-def notes(kind: str, columns: Collection[str], *, are_single: bool = True, are_means: bool = False) -> Iterator[str]:
+def notes(
+    kind: str, columns: Mapping[str, Collection[Mapping[str, Any]]], *, are_single: bool = True, are_means: bool = False
+) -> Iterator[str]:
     """Yield the notes below tables of slices, of single runs with intervals or of means over runs."""
     if are_means:
         yield (
             "Mean ± sample standard deviation over the seeds of a configuration. It does not include the variation "
             "over other rows; report.json has the interval of each run for that."
         )
+    for column, entries in columns.items():
+        if (count := len({entry["value"] for entry in entries})) > MAX_SLICES:
+            yield (
+                f"Of the {count:,} values of {column}: the {_EXTREMES} highest and the {_EXTREMES} lowest figures of "
+                "the largest slices. slices.csv of a report and evaluate --json have all values."
+            )
+    if kind == "regression":
+        yield "bias: mean of predicted minus actual."
     few = f"fewer than {MIN_ROWS} rows, or " if are_single else ""
     about = "In brackets: the 95% interval over other rows, for this model. " if are_single else ""
     yield f"{about}n/a: {few}undefined on these rows."

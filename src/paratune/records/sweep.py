@@ -118,15 +118,15 @@ class Axis:
     key: str
     label: str
     values: Mapping[str, str]  # title of each value by its name in names of runs, in the order of the file
-    is_seed: bool = False  # its values are repetitions, `run.seed` or `data.split.fold`: no best one is selected
+    is_seed: bool = False  # its values are repetitions, `run.seed` or `data.split.fold`, say: no best one is selected
     is_column: bool = False  # it changes task or data: columns of the table of selected runs
     keys: tuple[str, ...] = ()
     """Dotted keys in which its values differ, also `nproc`, `probe` and `env.NAME`; those that its only value sets."""
 
     @property
     def repeats(self) -> str:
-        """What one of its values is in tables, if `is_seed`: fold or seed."""
-        return "fold" if self.keys == ("data.split.fold",) else "seed"
+        """What one of its values is in tables, if `is_seed`: fold, part that is held out, or seed."""
+        return {"data.split.fold": "fold", "data.split.held_out": "held-out part"}.get("".join(self.keys), "seed")
 
 
 @dataclass(frozen=True)

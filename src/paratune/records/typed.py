@@ -296,6 +296,11 @@ class Slice(TypedDict):
 Slices = dict[str, dict[str, list[Slice]]]  # the slices of a summary, by split and column
 
 
+class LengthBias(TypedDict):
+    pearson: Number
+    quintiles: list[Numbers]
+
+
 class RecordedNeighbours(RecordPart):
     """Runs of the same `paratune sweep --parallel` at the same time."""
 
@@ -340,6 +345,7 @@ class Summary(RecordPart):
     fitted: Fitted = Fitted()
     confusion: dict[str, Any] = {}
     slices: Slices = {}
+    length_bias: dict[str, LengthBias] = {}
 
 
 _OF_RUN = ("run_id", "config", "hardware", "versions", "world_size", "strategy.kind", "batch", "seed", "task.kind")

@@ -142,7 +142,9 @@ def _sections(
             yield ReportSection(key, heading, tuple(parts), is_short=False)
     candidates = tuple(candidates_table(report, group, number) for number, group in enumerate(report.groups))
     heading = "All candidates" if report.record.select_per else "Candidates"
-    yield ReportSection("candidates", heading, candidates, is_short=not scores.lines)
+    yield ReportSection(
+        "candidates", heading, candidates, is_short=not scores.lines or report.seed_axis.repeats != "seed"
+    )
     how = reproduction(reproduced_runs(report), report.runs, [*report.matrices.values()])
     yield ReportSection("reproduce", REPRODUCE_HEADING, how, is_short=False)
 
@@ -204,6 +206,7 @@ def make_sweep(
     if out is None:
         return report
     files = {**document_files(matrix_document(report), wanted=wanted), CSV: matrix_csv(report)}
+    files |= tables.slices_csv(report.runs)
     texts = {REPRODUCE: reproduction_texts(reproduced_runs(report), [*report.matrices.values()])}
     return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
 

@@ -345,8 +345,11 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
     tests = group.metrics if group.split_shown == "test" else ()
     axis = report.seed_axis
     seeds = axis.values if len(axis.values) > 1 else {}
+    by_seed = "test" if axis.repeats != "seed" and group.split_shown == "test" else "validation"  # of columns of seeds
     header = [*(tried or ["runs"]), f"validation {metric_name(group.metric)}"]
-    header += [f"{axis.repeats} {seed}" for seed in seeds.values()]
+    header += [
+        f"{axis.repeats} {seed}{f': test {metric_name(group.metric)}' * (by_seed == 'test')}" for seed in seeds.values()
+    ]
     header += [f"test {metric_name(metric)}" for metric in tests]
     rows, marked = [], []
     for position, candidate in enumerate(group.candidates):
@@ -354,13 +357,13 @@ def candidates_table(report: SweepReport, group: CandidateGroup, number: int) ->
         marked += [position] if is_chosen else []
         names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
         names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
-        row: list[str | TableCell] = [*names, found := _mean(candidate, "validation", group.metric)]
-        values = candidate.score_over_seeds("validation", group.metric).values
+        row: list[str | TableCell] = [*names, _mean(candidate, "validation", group.metric)]
+        values = candidate.score_over_seeds(by_seed, group.metric).values
         for seed in seeds:
             cell_runs = candidate.by_seed.get(seed, [])
-            known = [item for item in cell_runs if item.score("validation", group.metric) is not None]
+            known = [item for item in cell_runs if item.score(by_seed, group.metric) is not None]
             runs = tuple(item.cell.name for item in known or cell_runs if item.record is not None)
-            source = found.source if len(runs) > 1 else found.source.removeprefix("mean of ")
+            source = f"{'mean of ' * (len(runs) > 1)}summary.scores.{by_seed}.{group.metric}"
             # Without a run its state, and nothing where a seed is excluded.
             state = cell_runs[0].cell.state if cell_runs else ""
             few = f" ({len(known)} of {len(cell_runs)})" if 0 < len(known) < len(cell_runs) else ""

@@ -26,7 +26,7 @@ FILES: Sequence[str] = (PAGE, PDF, CSV, MARKER)  # files that a folder with an e
 LATEX, FIGURES = "latex", canvas.FOLDER
 """Files for a paper, which are written only if they are wanted: LaTeX tables, and figures as SVG."""
 _OURS = re.compile(
-    r"index\.html|table\.csv|report\.(json|pdf)|tables/[\w.-]+\.tex|figures/[\w.-]+\.svg|essays/[\w.-]+\.html"
+    r"index\.html|(table|slices)\.csv|report\.(json|pdf)|tables/[\w.-]+\.tex|figures/[\w.-]+\.svg|essays/[\w.-]+\.html"
 )
 """Names of the files of a report."""
 

@@ -334,6 +334,7 @@ def make(
         for at, run in enumerate(report.runs)
     ]
     files = {**document_files(run_document(report), wanted=wanted), CSV: results_csv(lines)}
+    files |= tables.slices_csv(report.runs)
     texts = {REPRODUCE: reproduction_texts(report.runs)}
     return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
 
@@ -402,6 +403,7 @@ def _sections(report: Report) -> Iterator[ReportSection]:
             quality.append(confusion_table(run, end))
         else:
             quality.append(shown if isinstance(shown, str) else drawn[run.name])
+            quality += tables.length_table(run, end)
     yield ReportSection("quality", "Predictions", tuple(quality), any(isinstance(part, Drawing) for part in quality))
     first = len(report.warnings[:_MAX_NOTICES])  # those above are notices
     notes = [*report.notes[first : first + _MAX_NOTES]]

@@ -79,7 +79,8 @@ class MatrixFile:
 
 SEED = "run.seed"
 FOLD = "data.split.fold"
-SEEDS = frozenset({SEED, "data.split.seed", FOLD})
+HELD_OUT = "data.split.held_out"
+SEEDS = frozenset({SEED, "data.split.seed", FOLD, HELD_OUT})
 """Settings in which repetitions of a run differ."""
 OURS = ("run.name", "run.folder")
 """Settings that the matrix sets for each run."""
@@ -233,7 +234,7 @@ def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tupl
     says_seed = any(SEED in settings for settings in (flatten(base.values), *own_settings))
     axes = tuple(_axis(file, key, label, values, through_files=not says_seed) for key, (label, values) in read.items())
     repeated = [axis.key for axis in axes if axis.is_seed]
-    if len(repeated) > 1 and any(axis.is_seed and FOLD in axis.varied for axis in axes):
+    if len(repeated) > 1 and any(axis.is_seed and {FOLD, HELD_OUT} & {*axis.varied} for axis in axes):
         message = (
             f"axes.{repeated[0]} and axes.{repeated[1]} both repeat runs, and the mean is taken over one axis; name "
             f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}"
@@ -298,7 +299,7 @@ def _axis(file: MatrixFile, key: str, label: str, values: tuple[Value, ...], *, 
     varied = _varied(given) if len(given) > 1 else list(given[0])
     without = [value.name for value, settings in zip(values, given, strict=True) if SEED not in settings]
     others = [other for other in varied if other not in SEEDS]
-    is_seed = varied == [FOLD] or (SEED in varied and not without and not others)
+    is_seed = varied in ([FOLD], [HELD_OUT]) or (SEED in varied and not without and not others)
     if SEED in varied and not is_seed and len(given) > 1:
         fault = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
         message = (

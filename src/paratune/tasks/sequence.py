@@ -24,9 +24,10 @@ from paratune.data.encode import TokenizeOptions
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
 from paratune.data.selection import choice_names, select_choices
+from paratune.data.slices import num_tokens
 from paratune.errors import CodedWarning, coded
 from paratune.metrics.classification import choice_scores, classification_scores, confusion_record, multi_label_scores
-from paratune.metrics.regression import grade_scale, ordinal_scores, regression_scores, training_grades
+from paratune.metrics.regression import grade_scale, length_bias, ordinal_scores, regression_scores, training_grades
 from paratune.records.predictions import (
     NumberScale,
     predicted_ranks,
@@ -243,6 +244,9 @@ class RegressionRecipe(SequenceRecipe):
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         task = self._task
         return regression_scores(outputs, _labels(split), grade_scale(task.round_to, task.range, task.grades))
+
+    def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        return {"length_bias": length_bias(outputs[:, 0] - _labels(split), num_tokens(split))}
 
     def predicted(self, outputs: Outputs) -> Outputs:
         raw, scale = outputs[:, 0].astype(np.float64), number_scale(self._task)

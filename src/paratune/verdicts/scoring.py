@@ -22,6 +22,7 @@ from paratune.metrics.regression import correlation, grade_scale, grades, quadra
 from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER
+from paratune.records.scores import BIAS
 from paratune.verdicts.jackknife import Floats, JackknifeScore, mean_over_classes, of_blocks, of_kinds, of_mean, of_sums
 
 _AGREES = 1e-4  # how far a score that is computed again may be from the recorded one, relative to it
@@ -122,7 +123,7 @@ def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeSc
     the metric cannot be computed from predictions, or the columns do not match the task."""
     kind = run.task
     is_absent = metric in _NOT_IN_FILES or (kind == "multi_label" and metric in classification.OF_RANKING)
-    if is_absent or metric not in METRICS.get(kind, ()):
+    if is_absent or metric not in (*METRICS.get(kind, ()), BIAS):
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
     scored: JackknifeScore | None
     if kind in ("classification", "ordinal"):
@@ -232,8 +233,8 @@ def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
         if metric == "qwk":
             return _agreement(metric, grade_pairs[1], grade_pairs[0], rows.clusters)
         return of_mean(np.abs(grade_pairs[0] - grade_pairs[1]) <= (metric == "adjacent_agreement"))
-    if metric == "mae":
-        return of_mean(np.abs(predictions - targets))
+    if metric in {"mae", BIAS}:
+        return of_mean(predictions - targets if metric == BIAS else np.abs(predictions - targets))
     # x predicted, y true. Around the mean: sums of squares of large numbers would lose their digits.
     x, y = predictions - targets.mean(), targets - targets.mean()
     sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)

@@ -85,9 +85,15 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ),
         ("data.test=t.csv data.split.test=0.1", "config.conflict", ["data.split.test: 0.1", "data.test: t.csv"]),
         (
-            "data.split.folds=5 data.split.fold=0",
+            "data.split.folds=5 data.split.fold=0 data.test=t.csv",
             "config.conflict",
-            ["data.split.folds: 5", "data.split.validation: 0.2"],
+            ["data.split.folds: 5", "data.test: t.csv"],
+        ),
+        ("data.split.held_out=film", "config.required", ["data.split.group_by", "data.split.held_out"]),
+        (
+            "data.split={held_out: b, group_by: c, folds: 5, fold: 0}",
+            "config.conflict",
+            ["data.split.held_out: b", "data.split.folds: 5"],
         ),
         ("data.split={validation: null, folds: 5}", "config.required", ["data.split.fold"]),
         ("data.split={validation: null, folds: 5, fold: 5}", "config.invalid_value", ["data.split.fold: 5"]),

@@ -75,6 +75,8 @@ def test_too_many_values_are_an_error(tmp_path):
     with raises_code("data.too_many_values", "51", "50", name="id", num_values=51, limit=50):
         slice_values(FakeSplit(path, range(51)), ["id"])
     assert len(slice_values(FakeSplit(path, range(50)), ["id"])["id"]) == 50
+    # A value that occurs twice makes groups: essays and their prompts.
+    assert len(slice_values(FakeSplit(path, [*range(51), 0]), ["id"])["id"]) == 52
     with raises_code("data.too_many_values", "60", name="label"):
         slice_values(FakeSplit(path, range(60), labels=np.arange(60.0)), ["label"])
 

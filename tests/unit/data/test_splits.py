@@ -128,3 +128,41 @@ def test_more_folds_than_groups_or_rows_of_every_class_are_refused():
         split_rows(8, SplitOptions(folds=5, fold=0, stratify=True), np.arange(8) % 2, None)
     # A class with fewer rows than folds: scikit-learn only warns, and a fold without it is logged elsewhere.
     split_rows(8, SplitOptions(folds=3, fold=0, stratify=True), np.asarray([0] * 6 + [1] * 2), None)
+
+
+def test_with_a_validation_share_the_fold_is_the_test_set():
+    groups = [str(at % 12) for at in range(60)]
+    split = SplitOptions(folds=4, fold=1, validation=0.25, group_by="prompt")
+    parts = split_rows(60, split, None, groups)
+    assert_every_row_once(parts, 60)
+    folds = GroupKFold(4, shuffle=True, random_state=0).split(np.zeros(60), None, groups)
+    assert np.array_equal(parts["test"], list(folds)[1][1])
+    # Three of twelve groups are the test set; 25% of 45 rows are 11.25, and groups have 5.
+    own = {name: {groups[row] for row in rows} for name, rows in parts.items()}
+    assert {name: len(rows) for name, rows in parts.items()} == {"train": 35, "validation": 10, "test": 15}
+    assert not own["train"] & own["validation"]
+    assert not own["test"] & (own["train"] | own["validation"])
+
+
+def test_the_rows_of_a_value_are_held_out():
+    groups = ["1", "2", "1", "2", "3"] * 4
+    parts = split_rows(20, SplitOptions(held_out=2, group_by="type"), None, groups)
+    assert {name: rows.tolist() for name, rows in parts.items()} == {
+        "train": [at for at in range(20) if groups[at] != "2"],
+        "test": [at for at in range(20) if groups[at] == "2"],
+    }
+    labels = np.asarray([0, 0, 1, 1, 1] * 4)
+    cut = split_rows(20, SplitOptions(held_out="2", group_by="type", validation=0.4), labels, groups)
+    assert np.array_equal(cut["test"], parts["test"])
+    assert_every_row_once(cut, 20)
+    assert {name: {groups[row] for row in rows} for name, rows in cut.items() if name != "test"} in (
+        {"train": {"1"}, "validation": {"3"}},
+        {"train": {"3"}, "validation": {"1"}},
+    )
+
+
+@pytest.mark.parametrize(("groups", "num_test"), [(["Task 1", "Task 2"], 0), (["Task", "Task"], 2)])
+def test_a_value_of_no_row_or_of_all_cannot_be_held_out(groups, num_test):
+    value = "Task" if num_test else "Task1"
+    with raises_code("data.split_empty", value, f"{num_test} of 2", key="data.split.held_out", value=value):
+        split_rows(2, SplitOptions(held_out=value, group_by="type"), None, groups)

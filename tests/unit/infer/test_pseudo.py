@@ -117,6 +117,10 @@ def test_the_fold_that_is_the_validation_set_was_seen(run):
     seen, unknown = seen_texts(run)
     assert len(set(seen.tolist()) - set(hashes("a film", "b film"))) > 0
     assert list(unknown) == ["validation"]  # the fingerprint in the record is another
+    record["config"]["data"]["split"] |= {"validation": 0.5}  # the fold is then the test set
+    record["data"] |= {"test": {"fingerprint": "x"}}
+    (run / "run.json").write_text(json.dumps(record))
+    assert list(seen_texts(run)[1]) == ["validation", "test"]
 
 
 def test_extra_sets_are_read_again_with_and_without_a_test(run):

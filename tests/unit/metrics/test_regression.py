@@ -1,5 +1,7 @@
 """Expected values are computed by hand in the comments, or by another formula than the one in use."""
 
+import math
+
 import hypothesis
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from paratune.metrics.regression import (
     grade_scale,
     grade_step,
     grades,
+    length_bias,
     ordinal_scores,
     quadratic_kappa,
     regression_scores,
@@ -301,3 +304,26 @@ def test_undefined_scores_are_none():
     assert one_class["spearman"] is None
     assert set(ordinal_scores(np.zeros((0, 2)), np.zeros(0)).values()) == {None}
     assert set(ordinal_scores(np.full((1, 2), np.nan), np.zeros(1)).values()) == {None}
+
+
+def test_errors_by_length_have_their_correlation_and_quintiles():
+    # Ten lengths, two of them in each fifth; the quantiles 0.2, 0.4, ... of 1 to 10 are 2.8, 4.6, 6.4, 8.2.
+    lengths = np.arange(1, 11)
+    errors = np.array([-1.0, 1.0, 0.0, 0.0, 0.5, 0.5, 3.0, 4.0, 1.0, -0.5])
+    found = length_bias(errors, lengths)
+    assert found["pearson"] == pytest.approx(np.corrcoef(errors, lengths)[0, 1])
+    assert [(one["shortest"], one["longest"], one["num_rows"]) for one in found["quintiles"]] == [
+        *((1, 2, 2), (3, 4, 2), (5, 6, 2), (7, 8, 2), (9, 10, 2))
+    ]
+    assert [one["bias"] for one in found["quintiles"]] == [0.0, 0.0, 0.5, 3.5, 0.25]
+    # The root of (9 + 16) / 2.
+    assert [one["rmse"] for one in found["quintiles"]] == pytest.approx([1.0, 0.0, 0.5, 12.5**0.5, 0.625**0.5])
+
+
+def test_errors_by_length_without_a_spread_or_a_value():
+    assert length_bias([1.0, 1.0], [5, 5]) == {
+        "pearson": None,
+        "quintiles": [{"shortest": 5, "longest": 5, "num_rows": 2, "rmse": 1.0, "bias": 1.0}],
+    }
+    for errors in ([], [math.nan], [math.inf]):
+        assert length_bias(errors, [3] * len(errors)) == {"pearson": None, "quintiles": []}

@@ -7,6 +7,7 @@ from paratune.records.scores import (
     MAX_DENSE_CLASSES,
     Confusion,
     evaluation_text,
+    extreme_slices,
     ordered_scores,
     read_confusion,
     scores_text,
@@ -77,3 +78,17 @@ def test_a_line_shows_whether_the_evaluation_is_the_best(metric, is_best, best, 
 
 def test_without_a_selecting_metric_no_evaluation_is_the_best():
     assert len(line(None, is_best=False, best=None)) == 1
+
+
+def test_of_many_slices_a_table_has_the_highest_and_lowest_that_are_large_enough():
+    values = [float(at % 7 + at / 1000) for at in range(60)]
+    assert extreme_slices(values[:50], [1] * 50) == list(range(50))
+    by_value = sorted(range(60), key=lambda at: -values[at])
+    assert extreme_slices(values, [1] * 60) == by_value[:10] + by_value[-10:]
+    # 30 slices have 10 rows, or 3: the others are extreme by chance. An unknown figure is at no end.
+    large = [at for at in by_value if at % 2]
+    for most in (10, 3):
+        assert extreme_slices(values, [most - 1 + at % 2 for at in range(60)]) == large[:10] + large[-10:]
+    assert extreme_slices([*values, 99.0], [*range(20, 80), 9]) == by_value[:10] + by_value[-10:]
+    assert extreme_slices([None, *values[1:]], [1] * 60) == [at for at in by_value if at][:10] + by_value[-11:-1]
+    assert extreme_slices([1.0] + [None] * 60, [1] * 61) == [0]

@@ -30,6 +30,7 @@ def _axes(path: Path, axes: str, base: str = "{}") -> tuple[bool, ...]:
         ("  s: {a: {run.seed: 1, train.eps: 1}, b: {run.seed: 2, train.eps: 1}}\n", (True,)),
         ("  s: {a: {extends: one.yaml}, b: {extends: two.yaml}}\n", (True,)),
         ("  data.split.fold: [0, 1, 2]\n", (True,)),
+        ("  data.split.held_out: [1, 2]\n", (True,)),
         ("  s: {a: {run.seed: 1, data.split.fold: 0}, b: {run.seed: 1, data.split.fold: 1}}\n", (True,)),
         # One value of several settings is no repetition, and seeds that are all the same are none.
         ("  s: {a: {run.seed: 1, train.eps: 1}}\n", (False,)),
@@ -59,6 +60,8 @@ def test_seeds_and_something_else_on_one_axis_are_refused(axes: str, key: str, m
 def test_folds_and_seeds_on_two_axes_are_refused(matrix_file: Path):
     with raises_code("config.conflict", "run.seed", "data.split.fold"):
         _axes(matrix_file, "  run.seed: [1, 2]\n  data.split.fold: [0, 1]\n")
+    with raises_code("config.conflict", "run.seed", "data.split.held_out"):
+        _axes(matrix_file, "  run.seed: [1, 2]\n  data.split.held_out: [a, b]\n")
 
 
 def test_two_axes_of_files_that_vary_the_same(matrix_file: Path):

@@ -145,6 +145,15 @@ def test_intervals_stay_within_what_a_score_can_be(tmp_path):
     assert one["scores"]["pearson"]["interval"][1] <= 1.0
 
 
+def test_the_bias_of_a_slice_is_its_mean_error_with_students_interval(tmp_path):
+    errors = np.asarray([0.5, -0.25, 0.75, 0.0, 0.5, 0.25, 0.5, -0.5, 0.25, 0.5])
+    task = numbers(tmp_path, np.arange(10.0), np.arange(10.0) + errors)
+    (one,) = slice_records(task, "test", ["kind"], {"kind": np.full(10, "a", dtype=object)})["kind"]
+    assert one["scores"]["bias"]["value"] == pytest.approx(2.5 / 10)
+    expected = stats.t.interval(0.95, 9, loc=0.25, scale=stats.sem(errors))
+    assert one["scores"]["bias"]["interval"] == pytest.approx(expected)
+
+
 def test_rows_with_one_target_have_no_correlation(tmp_path):
     task = numbers(tmp_path, [1.0, 1.0, 2.0, 2.0], [1.5, 0.5, 2.0, 3.0])
     found = slice_records(task, "test", ["label"], {})["label"]

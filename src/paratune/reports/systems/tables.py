@@ -2,18 +2,18 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from paratune.base.grouping import grouped
-from paratune.base.units import NOT_AVAILABLE
+from paratune.base.units import NOT_AVAILABLE, format_as
 from paratune.config.metric_names import ScoreTarget
 from paratune.records.finished import RunRecord, gpus_of
-from paratune.records.scores import notes, shown_metrics, slice_score
+from paratune.records.scores import extreme_slices, notes, shown_metrics, slice_score
 from paratune.reports.amounts import amount, scale_of
 from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, cost, metric_name, named, score
-from paratune.reports.rows import target_measures
+from paratune.reports.rows import results_csv, target_measures
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
 from paratune.reports.systems.building import NAMES, SIZES, Labels, amount_cell, build, findings, memory_notes, scalings
@@ -27,7 +27,7 @@ MAX_BESIDE = 3  # configurations that are beside each other; more have a line ea
 MAX_SCORES = 2  # headline scores of a split
 _ADJUSTED, _OTHER_SIGN = " *", " †"
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
-SLICES, SLICES_HEADING = "slices", "Scores by slice"
+SLICES, SLICES_HEADING, SLICES_CSV = "slices", "Scores by slice", "slices.csv"
 _SLICE_WIDTH = 60
 Entry = Mapping[str, Any]  # an entry of `summary.slices.SPLIT.COLUMN`
 Members = Sequence[tuple[str, Sequence[RunRecord]]]
@@ -281,28 +281,70 @@ def _slices_of(members: Members, split: str, column: str, key: str, title: str) 
     groups: list[tuple[int, str]] = []
     for metric in shown_metrics(kind, all_entries):
         groups.append((len(lines), metric_name(metric)))
+        of_metric: list[tuple[float | None, int, Row]] = []
         for value, name in zip(values, shorten_all(values, _SLICE_WIDTH), strict=True):
             known = {run: entries[value] for run, entries in by_run.items() if value in entries}
             details = {entry["detail"] for entry in known.values()}  # shown if all runs agree
             head = f"{name}: {details.pop()}" if len(details) == 1 and None not in details else name
             counts = list(dict.fromkeys(entry["num_rows"] for entry in known.values()))
-            num_rows = TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
+            count_cell = TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
             measure = replace(score(split, metric), source=f"summary.slices.{split}.{column}: {metric}")
             scores = {run: slice_score(entry, metric) for run, entry in known.items()}
             read: Callable[..., Any] = lambda run, own=scores: own[run.name][0] if run.name in own else None  # noqa: E731
             measure = replace(measure, read=read)
-            line: list[str | TableCell] = [head, num_rows]
+            line: list[str | TableCell] = [head, count_cell]
             for _, runs in members:  # the score of one run with its interval, or the mean of several with its spread
                 cell = amount_cell(amount(measure, runs), scale_of(measure.unit, ()))
                 if len(runs) == 1 and runs[0].name in known:
                     own = runs[0].name
                     cell = replace(cell, text=scores[own][2], interval=scores[own][1])
                 line.append(replace(cell, runs=cell.runs or tuple(run.name for run in runs)))
-            lines.append(line)
+            first = next((cell.value for cell in line[2:] if isinstance(cell, TableCell) and cell.is_known), None)
+            of_metric.append((first, min(counts), line))
+        figures, num_rows, rows = zip(*of_metric, strict=True)
+        lines += [rows[at] for at in extreme_slices(figures, num_rows)]
     columns: list[Heading] = [(column, "slice"), ("Rows", "num_rows"), *(label for label, _ in members)]
     are_means = {len(runs) > 1 for _, runs in members}
     about = notes(kind, {column: all_entries}, are_single=False in are_means, are_means=True in are_means)
     return make_table(key, title, columns, lines, 1, about, groups=groups)
+
+
+def length_table(run: RunRecord, suffix: str) -> Iterator[Table]:
+    """Yield how the errors of a regression depend on length, on test or else validation; nothing without a record."""
+    split = next((split for split in ("test", "validation") if split in run.summary.length_bias), None)
+    if split is None or not (quintiles := (found := run.summary.length_bias[split])["quintiles"]):
+        return
+    forms = {"shortest": ",d", "longest": ",d", "num_rows": ",d", "rmse": ".4f", "bias": "+.4f"}
+    rows = [
+        [TableCell(format_as(one[key], form), one[key], (run.name,), f"summary.length_bias.{split}: {key}")
+         for key, form in forms.items()] for one in quintiles
+    ]  # fmt: skip
+    note = (
+        "Quintiles of the tokens before truncation; bias: mean of predicted minus actual. Correlation of this error "
+        f"with the tokens: {format_as(found['pearson'], '+.3f')} (above 0: the scores of long texts are too high)."
+    )
+    heads = ("Shortest (tokens)", "Longest (tokens)", "Rows", metric_name("rmse"), "bias")
+    yield make_table(
+        f"length{suffix}", f"Errors by length: {run.name} on {split}", zip(heads, forms, strict=True), rows, 2, (note,)
+    )
+
+
+def slices_csv(runs: Iterable[RunRecord]) -> dict[str, str]:
+    """Return slices.csv by its name, with a line for each run, set and slice; nothing where no run has slices."""
+    entries = [
+        ({"run": run.name, "split": split, "column": column}, entry)
+        for run in runs for split, columns in run.summary.slices.items()
+        for column, of_column in columns.items() for entry in of_column
+    ]  # fmt: skip
+    metrics = dict.fromkeys(metric for _, entry in entries for metric in entry["scores"])
+    lines = []
+    for place, entry in entries:
+        line = {**place, "value": entry["value"], "num_rows": entry["num_rows"]}
+        for metric in metrics:
+            line[metric], interval, _ = slice_score(entry, metric)
+            line[f"{metric}_low"], line[f"{metric}_high"] = interval or (None, None)
+        lines.append(line)
+    return {SLICES_CSV: results_csv(lines)} if lines else {}
 
 
 def machine_tables(systems: Systems) -> Iterator[Table]:

@@ -1,11 +1,12 @@
 """Tables of scores by slice: which lines and columns, and what stands in their files."""
 
+import csv
 import json
 
 from make_run import edit_json, make_run
 
 from paratune import reports
-from paratune.reports.systems.tables import slice_tables
+from paratune.reports.systems.tables import length_table, slice_tables
 
 
 def entry(value, num_rows, accuracy, interval, detail=None):
@@ -57,3 +58,34 @@ def test_the_page_has_them_only_where_a_run_has_slices(tmp_path):
     assert found[0]["slices"]["test"]["topic"][0]["num_rows"] == 20
     assert found[2]["slices"] == {}
     assert not tables([make_run(tmp_path / "d")])
+
+
+def test_many_slices_are_all_in_the_csv(tmp_path):
+    folder = make_run(tmp_path / "a")
+    entries = [entry(f"prompt {at}", 12, at / 100, [0.0, 1.0] if at else None) for at in range(60)]
+    edit_json(folder / "summary.json", slices={"test": {"Question": entries}})
+    (table,) = tables([folder])
+    assert [line[0].text for line in table.lines] == [f"prompt {at}" for at in [*range(59, 49, -1), *range(9, -1, -1)]]
+    reports.make([folder], tmp_path / "out")
+    with (tmp_path / "out" / "slices.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["value"] for line in lines] == [f"prompt {at}" for at in range(60)]
+    whole = {"run": "a", "split": "test", "column": "Question", "value": "prompt 7", "num_rows": "12"}
+    whole |= {"accuracy": "0.07", "accuracy_low": "0.0", "accuracy_high": "1.0"}
+    assert {**lines[7], **whole} == lines[7]
+    assert (lines[0]["accuracy"], lines[0]["accuracy_low"], lines[7]["f1_macro"]) == ("0.0", "", "")
+
+
+def test_errors_by_length_are_a_table_of_the_test_set(tmp_path):
+    folder = make_run(tmp_path / "a", task="regression")
+    quintile = {"shortest": 90, "longest": 1250, "num_rows": 12, "rmse": 0.75, "bias": -0.25}
+    found = {
+        split: {"pearson": value, "quintiles": [quintile]} for split, value in (("validation", 0.5), ("test", -0.125))
+    }
+    edit_json(folder / "summary.json", length_bias=found)
+    (run,) = reports.make([folder], None).runs
+    (table,) = length_table(run, "")
+    assert table.rows == (("90", "1,250", "12", "0.7500", "-0.2500"),)
+    assert [column.name for column in table.columns] == list(quintile)
+    assert table.notes[0].count("-0.125") == 1
+    assert not [*length_table(reports.make([make_run(tmp_path / "b")], None).runs[0], "")]
