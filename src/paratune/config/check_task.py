@@ -8,6 +8,7 @@ from paratune.config.check_train import LOSS_KEYS, Contradictions
 from paratune.config.glue import GLUE
 from paratune.config.metric_names import EMBEDDING_SCORES, OWN_PREFIX
 from paratune.config.plain import one_line
+from paratune.config.sections import named_columns
 from paratune.config.task_sections import (
     ClassificationTask,
     ClassTask,
@@ -53,9 +54,19 @@ def _columns(found: Contradictions) -> None:
         _stride(found, "task.stride", task.stride)
     if isinstance(task, OwnTask) and len(set(task.scores)) < len(task.scores):
         found.add(f"task.scores: {one_line(task.scores)} has a name twice", "task.scores")
-    if isinstance(columns.label, list) and not isinstance(task, MultiLabelTask):
+    if isinstance(columns.label, list) and not isinstance(task, MultiLabelTask | RegressionTask):
         message = f"data.columns.label: {one_line(columns.label)} is a list; a column for each label needs multi_label"
         found.add(message, "data.columns.label", "task.kind")
+    if isinstance(task, RegressionTask) and (isinstance(columns.label, list) or task.targets is not None):
+        num_columns, names = len(named_columns(columns.label)), task.targets or named_columns(columns.label)
+        if num_columns < 2 or num_columns != len({*names}) or len(names) != num_columns:
+            message = (
+                f"data.columns.label has {num_columns} columns: {one_line(columns.label)}; several targets need two "
+            )
+            message += "or more, each once, and task.targets as many names; write a single column without brackets"
+            found.add(message, "data.columns.label", "task.targets", code="config.invalid_value")
+        unused = ("evaluate.slices", "evaluate.metrics", "baseline.kind", "distil.teacher")
+        found.unused(unused, "with several targets (data.columns.label is a list)", "data.columns.label")
     # The position of an answer counts in one column, and words are a list of one column.
     for kind, name in (("qa", "text_pair"), ("token_classification", "text")):
         if task.kind == kind and isinstance(joined := getattr(columns, name), list):

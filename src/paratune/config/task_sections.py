@@ -93,6 +93,8 @@ class RegressionTask(Section):
     grades: Annotated[list[Finite], Field(min_length=3, max_length=3)] | None = None
     """Lowest grade, highest grade and step, such as [0, 9, 0.5], on which agreement and kappa are computed, for a task
     without `round_to`; null: those of the training targets, if all are multiples of 1 or of 0.5."""
+    targets: Annotated[list[Text], Field(min_length=2)] | None = None
+    """Names of several targets, each an output of the model; null: the columns, if data.columns.label is a list."""
     windows: Windows = None
     loss: OwnLoss = None
 

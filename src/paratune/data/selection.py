@@ -73,12 +73,29 @@ def select(reader: TableReader, task: Task, *, too_long: TooLong | None = None) 
 def _select_rows(reader: TableReader, task: Task) -> Samples:
     """Return a sample for each row: its text, second text and negative, and its label.
 
-    A label is missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
+    Several targets of a regression are labels (len, K); a row that lacks one of them lacks its label. A label is
+    missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
 
     Raises:
         DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not in `task.labels`, a
             target is not a finite number, or no row is left.
     """
+    names = reader.columns.label
+    if isinstance(task, RegressionTask) and isinstance(names, list) and reader.require_labels:
+        one_by_one = (reader.columns.model_copy(update={"label": name}) for name in names)
+        parts = [_select_rows(replace(reader, columns=columns), task) for columns in one_by_one]
+        labels = np.full((reader.table.num_rows, len(parts)), np.nan, dtype=np.float32)
+        for at, part in enumerate(parts):
+            labels[part.rows, at] = part.labels
+        known = np.asarray(np.isfinite(labels).all(axis=1))
+        if not known.any():
+            message = f"{reader.label_place}: no row has all targets; correct the file, or name fewer columns"
+            raise DataError(message, code="data.empty", source=reader.source)
+        first = parts[0]
+        num_lacking = first.num_dropped.get("label", 0) + len(first) - int(known.sum())
+        num_dropped = first.num_dropped | ({"label": num_lacking} if num_lacking else {})
+        kept = first.take(np.flatnonzero(known[first.rows]), num_dropped=num_dropped)
+        return replace(kept, labels=labels[kept.rows])
     columns = {key: texts for key in ("text", "text_pair", "negative") if (texts := reader.texts(key)) is not None}
     lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
     raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())

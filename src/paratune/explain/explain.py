@@ -94,6 +94,8 @@ def require_explainable(trained: TrainedModel, name: str) -> None:
     kind, problem = trained.task.kind, None
     if kind not in EXPLAINED_KINDS:
         problem = f"is a model of kind {kind}; explanations are for {', '.join(EXPLAINED_KINDS)}"
+    elif getattr(trained.task, "targets", None):
+        problem = "has several targets, and an explanation is of one number"
     elif getattr(trained.task, "windows", None) is not None:
         problem = "reads long texts in windows (task.windows), and an explanation is of one window"
     if problem is not None:

@@ -278,6 +278,8 @@ def require_scores(trained: TrainedModel, target: str) -> Path:
     kind, problem = trained.task.kind, None
     if kind not in KINDS:
         problem = f"is a model of kind {kind}; feedback is for scores: {' and '.join(KINDS)}"
+    elif getattr(trained.task, "targets", None):
+        problem = "has several targets (data.columns.label), which feedback does not support"
     elif getattr(trained.task, "windows", None) is not None:
         problem = "reads long texts in windows (task.windows), which feedback does not support"
     if problem is not None:

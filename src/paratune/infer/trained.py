@@ -410,7 +410,7 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
         separator = next(mark for mark in separators if not any(mark in label for label in labels))
         return MultiLabelTask(kind="multi_label", labels=labels, separator=separator)
     if config.problem_type == "regression" or len(labels) == 1:
-        return RegressionTask(kind="regression")
+        return RegressionTask(kind="regression", targets=labels if len(labels) > 1 else None)
     return ClassificationTask(kind="classification", labels=labels)
 
 

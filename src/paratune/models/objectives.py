@@ -187,8 +187,10 @@ def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, 
 
 
 def _squared_error(outputs: Tensor, batch: Batch) -> Tensor:
+    """Return the squared error of each row, its mean over several targets."""
     assert batch.labels is not None
-    return (outputs.squeeze(-1) - batch.labels.to(outputs.dtype)).square()
+    errors = (outputs.squeeze(-1) - batch.labels.to(outputs.dtype)).square()
+    return errors if errors.ndim == 1 else errors.mean(dim=-1)
 
 
 def _squares(outputs: Tensor, batch: Batch) -> Tensor:

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -322,13 +323,13 @@ def refuse_random(names: Sequence[str], option: str, advice: str) -> None:
         raise ConfigError(message, code="model.nothing_trained", key=option)
 
 
-def set_output_bias(model: TaskModel, value: float) -> None:
-    """Set the new bias of the output layer of a regression.
+def set_output_bias(model: TaskModel, values: Any) -> None:
+    """Set the new bias of the output layer of a regression to a number or, of K outputs, an array (K,).
 
     Raises:
         ConfigError: The head of this architecture has no such bias, or the bias was loaded, and so trained before.
     """
-    last = output_layers(model.hf, 1)
+    last = output_layers(model.hf, np.size(values))
     if not last or last[-1][1].bias is None:
         message = f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias; remove the option"
         raise ConfigError(message, code="config.no_effect", key="task.start_at_mean")
@@ -339,7 +340,8 @@ def set_output_bias(model: TaskModel, value: float) -> None:
             "task.start_at_mean: false, or model.from_scratch: true for new weights"
         )
         raise ConfigError(message, code="config.no_effect", key="task.start_at_mean", name=name)
-    nn.init.constant_(layer.bias, value)
+    with torch.no_grad():
+        layer.bias.copy_(torch.as_tensor(values))
 
 
 def freeze_output_bias(model: TaskModel) -> None:

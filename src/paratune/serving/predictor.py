@@ -197,7 +197,7 @@ def read_calibration(trained: TrainedModel) -> ScoreCalibration | None:
     Raises:
         CheckpointError: The saved predictions are damaged.
     """
-    if trained.task.kind not in KINDS or trained.run is None:
+    if trained.task.kind not in KINDS or trained.run is None or getattr(trained.task, "targets", None):
         return None
     try:
         return calibrate(trained, str(trained.run))

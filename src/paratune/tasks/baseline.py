@@ -54,8 +54,8 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
         outputs = np.where(np.arange(len(names) - 1) < median, 20.0, -20.0)
         predicts, value = "median class", names[median]
     else:
-        mean = float(train.mean(dtype=np.float64))
-        predicts, value, outputs = "training mean", mean, np.array([mean])
+        outputs = np.atleast_1d(train.mean(axis=0, dtype=np.float64))
+        predicts, value = "training mean", float(outputs.mean())
     has_loss = getattr(recipe.task, "loss", None) is None and getattr(recipe.task, "has_plain_loss", True)
     scores = {}
     for name, split in splits.items():
@@ -65,7 +65,7 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
         if has_loss and kind == "classification":
             loss = float(-outputs[split.labels].mean())
         elif has_loss and kind == "regression":
-            loss = float(np.square(split.labels.astype(float) - outputs[0]).mean())
+            loss = float(np.square(split.labels.reshape(len(split.labels), -1).astype(float) - outputs).mean())
         found = recipe.scores(split, np.tile(outputs, (len(split.labels), 1)))
         scores[name] = {**found, "loss": loss if np.isfinite(loss) else None}
     return {"predicts": predicts, "value": value, "scores": scores}

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from paratune.base.text import listing
+from paratune.config.sections import named_columns
 from paratune.config.task_sections import (
     ClassificationTask,
     MultiLabelTask,
@@ -23,9 +25,9 @@ from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.encode import TokenizeOptions
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
 from paratune.data.load import Split
-from paratune.data.selection import choice_names, select_choices
+from paratune.data.selection import choice_names, select, select_choices
 from paratune.data.slices import num_tokens
-from paratune.errors import CodedWarning, coded
+from paratune.errors import CodedWarning, ConfigError, coded
 from paratune.metrics.classification import choice_scores, classification_scores, confusion_record, multi_label_scores
 from paratune.metrics.regression import grade_scale, length_bias, ordinal_scores, regression_scores, training_grades
 from paratune.records.predictions import (
@@ -213,10 +215,24 @@ class OrdinalRecipe(SequenceRecipe):
 
 
 class RegressionRecipe(SequenceRecipe):
-    """Recipe of a number."""
+    """Recipe of a number, or of K targets."""
 
     _task: RegressionTask
     problem_type = "regression"
+    _OF_TARGETS = ("rmse", "mae", "r2", "pearson", "qwk")
+
+    def heads(self) -> list[str]:
+        return self._task.targets or []
+
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
+        reader = TableReader(table, **how)
+        names = named_columns(reader.columns.label)
+        targets = self._task.targets or (names if len(names) > 1 else None)
+        if reader.require_labels and len(names) != len(targets or names):
+            message = f"{reader.source}: data.columns.label names {len(names)} columns, and the model has the targets "
+            raise ConfigError(f"{message}{listing(targets or ())}; name a column for each", code="config.invalid_value")
+        self._task = self._task.model_copy(update={"targets": targets})
+        return select(reader, self._task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set the scale of grades, for agreement and kappa, from the training set."""
@@ -230,34 +246,55 @@ class RegressionRecipe(SequenceRecipe):
         from paratune.models.task_model import set_output_bias
 
         if self._task.start_at_mean:
-            set_output_bias(model, float(_labels(train).mean()))
+            set_output_bias(model, _labels(train).mean(axis=0))
 
     def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
-        if "train" not in splits or np.ptp(labels := _labels(splits["train"])) != 0:
+        if "train" not in splits or np.all(spreads := np.ptp(labels := _labels(splits["train"]), axis=0)):
             return []
+        value = np.atleast_2d(labels.T)[np.argmin(spreads), 0]
         message = (
-            f"train: all {len(labels)} targets are {labels[0]:g}, so that the model can only learn a constant; is "
+            f"train: all {len(labels)} targets are {value:g}, so that the model can only learn a constant; is "
             "data.columns.label the right column?"
         )
         return [(message, coded("data.labels_constant", split="train"))]
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
+        """Return the scores; of several targets their means, None where one of them is undefined."""
         task = self._task
-        return regression_scores(outputs, _labels(split), grade_scale(task.round_to, task.range, task.grades))
+        scale, labels_NK = grade_scale(task.round_to, task.range, task.grades), _labels(split).reshape(outputs.shape)
+        scores = [regression_scores(*pair, scale) for pair in zip(outputs.T, labels_NK.T, strict=True)]
+        if len(scores) == 1:
+            return scores[0]
+        values = {name: [own[name] for own in scores] for name in scores[0]}
+        means = {name: None if None in own else float(np.asarray(own).mean()) for name, own in values.items()}
+        by_target = [*zip(self.heads(), scores, strict=True)]
+        return means | {f"{name}_{target}": own[name] for name in self._OF_TARGETS for target, own in by_target}
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        return {"length_bias": length_bias(outputs[:, 0] - _labels(split), num_tokens(split))}
+        # The error of several targets is their mean.
+        return {"length_bias": length_bias((outputs.T - _labels(split).T).mean(axis=0), num_tokens(split))}
 
     def predicted(self, outputs: Outputs) -> Outputs:
-        raw, scale = outputs[:, 0].astype(np.float64), number_scale(self._task)
+        raw, scale = (outputs if self.heads() else outputs[:, 0]).astype(np.float64), number_scale(self._task)
         return raw if scale is None else scale.reported(raw)
 
-    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
-        columns = {"prediction": outputs[:, 0].astype(np.float64)}
-        return columns if number_scale(self._task) is None else {**columns, "reported": self.predicted(outputs)}
+    def prediction_names(self) -> list[str]:
+        return [*self.answer_columns(np.zeros((1, len(self.heads()) or 1)), by_name=True)]
 
-    def label_column(self, labels: Outputs) -> Any:
-        return labels.astype(np.float64)
+    def answer_columns(self, outputs: Outputs, *, by_name: bool) -> dict[str, Any]:
+        has_scale = number_scale(self._task) is not None
+        reported = self._by_target("reported", self.predicted(outputs)) if has_scale else {}
+        return self._by_target("prediction", outputs.astype(np.float64)) | reported
+
+    def _by_target(self, name: str, values: Outputs) -> dict[str, Any]:
+        """Return (N,) or (N, K) values as columns: `name`, or for each target `name_target`."""
+        names = [f"{name}_{target}" for target in self.heads()] or [name]
+        return dict(zip(names, values.reshape(-1, len(names)).T, strict=True))
+
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        labels = split.labels
+        known = {} if labels is None else self._by_target("label", labels.astype(np.float64))
+        return known | self.answer_columns(outputs, by_name=False)
 
 
 class MultipleChoiceRecipe(TaskRecipe):

@@ -16,6 +16,7 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration, format_number
 from paratune.config.feasibility import DEMO_MODEL
 from paratune.config.metric_names import LABELS, is_lower_better, metric_label
+from paratune.config.sections import named_columns
 from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as
 from paratune.models.locate import locate
@@ -108,7 +109,9 @@ def card_text(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) 
         best=summary.get("best"),
         auto_class=_AUTO_CLASSES.get(kind),
         is_adapter=is_adapter,
-        num_outputs={"regression": 1, "ordinal": len(labels) - 1}.get(kind, len(labels)),
+        num_outputs={"regression": len(named_columns(columns.get("label"))), "ordinal": len(labels) - 1}.get(
+            kind, len(labels)
+        ),
         own=own and plain(own["function"] if isinstance(own, Mapping) else own),
         texts=[columns[key] for key in ("text", "text_pair", "choices") if columns.get(key)],
         data=list(_data(run)),

@@ -331,6 +331,22 @@ def test_a_test_set_without_labels_is_called_test(good):
         load_config(good, [*further, "data.predict.second=other.csv"])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "code", "values"),
+    [
+        (["data.columns.label=[a]"], "config.invalid_value", ["data.columns.label", "1", "a"]),
+        (["data.columns.label=[a, b, a]"], "config.invalid_value", ["data.columns.label", "3"]),
+        (["task.targets=[x, y]"], "config.invalid_value", ["data.columns.label", "1"]),
+        (["data.columns.label=[a, b]", "task.targets=[x, y, z]"], "config.invalid_value", ["data.columns.label", "2"]),
+        (["data.columns.label=[a, b]", "evaluate.slices=[length]"], "config.no_effect", ["evaluate.slices"]),
+        (["data.columns.label=[a, b]", "baseline=tfidf"], "config.no_effect", ["baseline.kind: tfidf"]),
+        (["data.columns.label=[a, b]", "distil.teacher=runs/a"], "config.no_effect", ["distil.teacher"]),
+    ],
+)
+def test_several_targets_are_named_once_and_have_what_they_support(reject, overrides, code, values):
+    check_code(reject(*overrides, swap=REGRESSION), code, *values)
+
+
 def test_a_regression_has_no_labels_to_stratify_by(reject):
     error = reject("data.split.stratify=true", swap=REGRESSION)
     check_code(error, "config.no_effect", "--set: data.split.stratify: true", "regression")

@@ -87,8 +87,10 @@ def test_a_model_without_predictions_is_refused(tmp_path: Path):
     with raises_code("task.unsupported", "run", kind="mlm"):
         require_explainable(masked, "run")
     windows = replace(trained, task=trained.task.model_copy(update={"windows": WindowOptions()}))
-    with raises_code("task.unsupported", "run", kind="regression"):
-        require_explainable(windows, "run")
+    targets = replace(trained, task=trained.task.model_copy(update={"targets": ["lexis", "grammar"]}))
+    for other in (windows, targets):
+        with raises_code("task.unsupported", "run", kind="regression"):
+            require_explainable(other, "run")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from paratune.feedback.feedback import (
     numbers,
     predict_texts,
     removed_parts,
+    require_scores,
 )
 from paratune.feedback.page import ClassFeedback, as_dict, class_document, essay_document
 from paratune.infer.trained import NamedColumns, load_trained
@@ -222,6 +223,10 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
     (in_windows / "model" / TASK_FILE).write_text(json.dumps(record))
     with raises_code("task.unsupported", kind="regression"):
         run(in_windows, data, out)
+    several = save_tiny(tmp_path / "t", "regression", is_pair=True).load()
+    several = replace(several, task=several.task.model_copy(update={"targets": ["lexis", "grammar"]}))
+    with raises_code("task.unsupported", "t", kind="regression"):
+        require_scores(several, "t")
     with raises_code("run.not_found"):
         run(save_tiny(tmp_path / "d", "regression", is_pair=True).folder, data, out)
     damaged = save_run(tmp_path / "e")

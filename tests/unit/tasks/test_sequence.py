@@ -208,3 +208,78 @@ def test_the_scale_of_grades_is_that_of_the_training_data(tmp_path, options, gra
 def samples_with(labels):
     values = np.asarray(labels, dtype=np.float32)
     return Samples(["a"] * len(values), None, values, None, np.arange(len(values)), None, {})
+
+
+TARGETS = pa.table(
+    {
+        "text": ["good film", "bad book", "it is", "so", " "],
+        "lexis": ["6.0", "5.5", "7", "", "4"],
+        "grammar": [5.0, 6.5, 7.0, 5.0, 4.0],
+    }
+)
+SEVERAL_TARGETS = Columns(text="text", label=["lexis", "grammar"])
+
+
+def targets_split(tmp_path, task=None, table=TARGETS, columns=SEVERAL_TARGETS, missing="drop", **how):
+    recipe = make_recipe(task or RegressionTask(kind="regression"))
+    options = TokenizeOptions(TOKENIZER, 16, cache_dir=tmp_path)
+    return recipe, recipe.load_split("here", table, columns, options, missing=missing, require_labels=True, **how)
+
+
+def test_several_targets_are_outputs_with_scores_and_columns(tmp_path):
+    recipe, split = targets_split(tmp_path, RegressionTask(kind="regression", round_to=0.5, start_at_mean=True))
+    # A row without a text, and one that lacks a target, are dropped.
+    assert split.labels.tolist() == [[6.0, 5.0], [5.5, 6.5], [7.0, 7.0]]
+    assert split.num_dropped == {"text": 1, "label": 1}
+    tiny_model(tmp_path / "model")
+    options = ModelOptions(name=str(tmp_path / "model"), from_scratch=True)
+    model = recipe.load_model(options, TOKENIZER, POLICIES["fp32"], 0)
+    recipe.initialise(model, split)
+    assert model.hf.classifier.bias.tolist() == pytest.approx([18.5 / 3, 18.5 / 3])
+    model.hf.save_pretrained(tmp_path / "saved")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").config
+    assert (list(again.id2label.values()), again.problem_type) == (["lexis", "grammar"], "regression")
+    outputs = np.array([[6.2, 5.0], [5.5, 6.0], [6.0, 7.0]], dtype=np.float32)
+    batch = recipe.collator(split, TOKENIZER)(np.arange(3), 3.0)
+    # Means over both targets of the squared errors .04 and 0, 0 and .25, 1 and 0; transformers has the mean of all.
+    losses = model.objective.row_losses(torch.from_numpy(outputs), batch).tolist()
+    assert losses == pytest.approx([0.02, 0.125, 0.5], rel=1e-5)
+    theirs = torch.nn.MSELoss()(torch.from_numpy(outputs), batch.labels)
+    assert sum(losses) / 3 == pytest.approx(theirs.item())
+    scores = recipe.scores(split, outputs)
+    rmse = [(1.04 / 3) ** 0.5, (0.25 / 3) ** 0.5]
+    assert [scores[f"rmse_{name}"] for name in ("lexis", "grammar")] == pytest.approx(rmse)
+    assert scores["rmse"] == pytest.approx(sum(rmse) / 2)
+    assert {f"qwk_{name}" for name in ("lexis", "grammar")} < scores.keys()
+    columns = recipe.file_columns(split, outputs, TOKENIZER)
+    assert {name: values.tolist() for name, values in columns.items()} == {
+        "label_lexis": [6.0, 5.5, 7.0],
+        "label_grammar": [5.0, 6.5, 7.0],
+        "prediction_lexis": pytest.approx([6.2, 5.5, 6.0]),
+        "prediction_grammar": [5.0, 6.0, 7.0],
+        "reported_lexis": [6.0, 5.5, 6.0],
+        "reported_grammar": [5.0, 6.0, 7.0],
+    }
+    assert recipe.prediction_names() == list(columns)[2:]
+    # As saved with the model: it knows its outputs before it reads a file.
+    saved = RegressionTask.model_validate(recipe.task.model_dump(mode="json"))
+    assert make_recipe(saved).make_head().num_outputs == 2
+
+
+def test_a_score_that_one_target_lacks_has_no_mean(tmp_path):
+    recipe, split = targets_split(tmp_path, table=TARGETS.set_column(2, "grammar", pa.array([5.0] * 5)))
+    scores = recipe.scores(split, split.labels)
+    assert (scores["r2"], scores["r2_lexis"], scores["r2_grammar"]) == (None, 1.0, None)
+    assert scores["rmse"] == 0.0
+    (warning,) = recipe.warnings({"train": split})
+    assert warning[1]["code"] == "data.labels_constant"
+
+
+def test_a_file_must_have_all_targets_of_a_model(tmp_path):
+    task = RegressionTask(kind="regression", targets=["lexis", "grammar"])
+    with raises_code("config.invalid_value", "1", "lexis", "grammar"):
+        targets_split(tmp_path, task, columns=Columns(text="text", label="lexis"))
+    with raises_code("data.value_missing", "lexis", "3"):
+        targets_split(tmp_path, missing="refuse", table=TARGETS.slice(0, 4))
+    with raises_code("data.empty", "lexis"):
+        targets_split(tmp_path, table=TARGETS.slice(2, 2).set_column(2, "grammar", pa.array([None, 5.0])))

@@ -51,7 +51,8 @@ function tableOf(head, rows) {
 
 function showPrediction(answer) {
   const { prediction, ...others } = answer.predictions[0];
-  const shown = [element("h2", "Prediction"), element("p", prediction === "" ? "no answer" : rounded(prediction), { class: "answer" })];
+  const shown = [element("h2", "Prediction")];
+  if (prediction !== undefined) shown.push(element("p", prediction === "" ? "no answer" : rounded(prediction), { class: "answer" }));
   if (answer.warning) shown.push(element("p", answer.warning.message, { class: "notice warn" }));
   if (answer.intervals) {
     const [low, high] = answer.intervals[0];
