@@ -399,8 +399,8 @@ def _row(config: Config, number: int) -> dict[str, Any]:
         row[columns.id] = f"id{number}"
     if config.data.split is not None and config.data.split.group_by is not None:
         row[config.data.split.group_by] = f"group {number // 4}"
-    if columns.label is not None:
-        row[columns.label] = _label(task, number, row, columns)
+    for name in named_columns(columns.label):
+        row[name] = _label(task, number, row, columns)
     if columns.answer_start is not None:
         row[columns.answer_start] = 0
     return row | {
