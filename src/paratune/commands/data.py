@@ -25,7 +25,7 @@ def data(
     loaded = load_config(config, set_)
     if figures is not None:
         require_installed("matplotlib", extra="plots")
-        check_kind(loaded.config.task)
+        check_kind(loaded.config.task, loaded.config.data.columns.label)
         check_folder(figures, [PAGE, MARKER], option="--figures")
     set_up_logging(speaks=True)
     options, not_imported = readable(loaded, run_code=run_code)

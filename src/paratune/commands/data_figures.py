@@ -20,11 +20,14 @@ KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""
 
 
-def check_kind(task: Task) -> None:
+def check_kind(task: Task, label: object) -> None:
     """Raise an error for a task that these figures do not cover."""
-    if task.kind not in KINDS:
-        message = f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
-        message += f"{task.kind}; paratune data without --figures describes the data in words"
+    if task.kind not in KINDS or isinstance(label, list):
+        several = " of several targets" * isinstance(label, list)
+        message = (
+            f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is {task.kind}{several}; "
+        )
+        message += "paratune data without --figures describes the data in words"
         raise ConfigError(message, code="task.unsupported", option="--figures", kind=task.kind)
 
 

@@ -9,6 +9,7 @@ from tiny import tiny_tokenizer
 
 from paratune.commands.data_figures import check_kind, data_view
 from paratune.config.load import load_config
+from paratune.config.task_sections import RegressionTask
 from paratune.data.encode import TokenizeOptions
 from paratune.tasks import make_recipe
 
@@ -82,7 +83,9 @@ def test_a_column_with_too_many_values_cannot_group(config, tmp_path, monkeypatc
 
 
 def test_tasks_without_one_label_are_refused(config):
-    check_kind(load_config(config).config.task)
+    check_kind(load_config(config).config.task, "label")
     sets = load_config(config, ["task={kind: multi_label, labels: [a, b], separator: ';'}"]).config.task
     with raises_code("task.unsupported", "--figures"):
-        check_kind(sets)
+        check_kind(sets, "label")
+    with raises_code("task.unsupported", "--figures", kind="regression"):
+        check_kind(RegressionTask(kind="regression"), ["lexis", "grammar"])
