@@ -98,3 +98,23 @@ def test_damaged_slices_make_a_record_that_cannot_be_read(tmp_path: Path, damage
 
 def test_a_matrix_without_slices_has_no_section(tmp_path: Path):
     assert not tables(make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"])))
+
+
+def test_parts_that_are_held_out_are_columns_of_test_scores(tmp_path: Path):
+    names = {"held_out-1": "1", "held_out-2": "2"}
+    axis = Axis("data.split.held_out", "held_out", names, is_seed=True, keys=("data.split.held_out",))
+
+    def tell(values: Mapping[str, str]) -> Made:
+        test = {"held_out-1": 0.5, "held_out-2": 0.8}[values["held_out"]]
+        return Made(summary={"scores": {"validation": {"accuracy": 0.6}, "test": {"accuracy": test}}})
+
+    sections = {
+        section.key: section for section in make_sweep(make_matrix(tmp_path / "m", (axis,), tell), None).sections
+    }
+    (table,) = sections["candidates"].tables
+    columns = {column.label: cell for column, cell in zip(table.columns, table.lines[0], strict=True)}
+    assert [columns[f"held-out part {part}: test Accuracy ↑"].value for part in "12"] == [0.5, 0.8]
+    # Mean 0.65, and the sample standard deviation is 0.3 / sqrt 2.
+    assert columns["test Accuracy ↑"].text == "0.6500 ± 0.2121"
+    assert columns["validation Accuracy ↑"].value == 0.6
+    assert sections["candidates"].is_short
