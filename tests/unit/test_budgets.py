@@ -15,10 +15,10 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 15_970, 14_500),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_110, 14_500),
     "planning": (PLAN, (), 5_950, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_525, 4_300),
+    "config": (("config/*",), TRAINER, 5_545, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
     "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_000, 5_600),
@@ -28,15 +28,15 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_775, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_300, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
-    "corpus": (("corpus/*",), (), 6_400, 6_500),
+    "corpus": (("corpus/*",), (), 6_490, 6_500),
     # The toy cluster and four ways to start processes.
     "processes": (("cluster/*", "processes/*"), (), 3_310, 3_000),
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 550, 450),
-    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_700, 4_300),
+    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_750, 4_300),
     # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,500; settings of a
     # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 600.
-    "data": (("data/*", *TRAINER), (), 7_920, 5_800),
+    "data": (("data/*", *TRAINER), (), 7_940, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -52,8 +52,8 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 81_475
-"""Lines of the whole source: 80,000, and what large models, cards and runs side by side add to them."""
+MOST = 81_860
+"""Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
 
 REWRITTEN = (
     *("reports", "verdicts", "sweeps", "records", "planning", "config", "commands", "doctor", "corpus", "watch"),
