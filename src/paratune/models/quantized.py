@@ -100,8 +100,11 @@ def dequantize(codes: Tensor, scales: Tensor, kind: BaseKind, dtype: torch.dtype
     if kind == "int8":
         weight: Tensor = codes.to(known).mul_(largest.unsqueeze(1) / 127)
     else:
-        shape = [len(codes), 2 * codes.shape[1]]
-        weight = torch.ops.bitsandbytes.dequantize_4bit(codes, largest, BLOCK, kind, shape, known)
+        # As rows of one block each: with AVX-512, the kernel of bitsandbytes 0.50 begins a block in each row.
+        flat = functional.pad(codes.flatten(), (0, len(largest) * BLOCK // 2 - codes.numel()))
+        shape = [len(largest), BLOCK]
+        weight = torch.ops.bitsandbytes.dequantize_4bit(flat, largest, BLOCK, kind, shape, known)
+        weight = weight.flatten()[: 2 * codes.numel()].view(len(codes), -1)
     return weight.to(dtype)
 
 

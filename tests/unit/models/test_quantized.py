@@ -93,17 +93,17 @@ def test_a_row_of_zeros_stays_zero(kind: BaseKind):
 @both
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_layer_computes_as_that_of_bitsandbytes(kind: BaseKind, dtype: torch.dtype):
-    torch.manual_seed(0)
-    plain = nn.Linear(96, 70)
+    torch.manual_seed(0)  # rows of whole blocks: those of bitsandbytes 0.50 are wrong in others with AVX-512
+    plain = nn.Linear(128, 70)
     plain.weight.data = plain.weight.data.half().float()  # bitsandbytes rounds to float16 before int8
     theirs: Any
     if kind == "nf4":
-        theirs = bitsandbytes.nn.Linear4bit(96, 70, compress_statistics=False, quant_type="nf4")
+        theirs = bitsandbytes.nn.Linear4bit(128, 70, compress_statistics=False, quant_type="nf4")
     else:
-        theirs = bitsandbytes.nn.Linear8bitLt(96, 70, has_fp16_weights=False)
+        theirs = bitsandbytes.nn.Linear8bitLt(128, 70, has_fp16_weights=False)
     theirs.load_state_dict(plain.state_dict())
     layers, found = (QuantizedLinear(plain, kind), theirs.to("cpu")), []
-    given = torch.randn(5, 7, 96).to(dtype)
+    given = torch.randn(5, 7, 128).to(dtype)
     for layer in layers:
         x = given.clone().requires_grad_()
         out = layer(x)
