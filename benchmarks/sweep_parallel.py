@@ -69,14 +69,19 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="sweep-parallel-", dir=options.folder))
     found: dict[str, Any] = {"machine": machine_lines(), "load_at_start": os.getloadavg()[0]}
     print("\n".join(found["machine"]), flush=True)
+
+    def save() -> None:
+        if options.json is not None:
+            options.json.write_text(json.dumps(found, indent=1))
+
     if options.rounds:
         found["speed"] = speed(folder, options.configurations, options.seeds, options.steps, options.rounds)
+        save()
         print(speed_line(found["speed"]), flush=True)
     if options.kills:
         found["kills"] = kills(folder / "soak", options.kills, options.seed)
+        save()
         print(kills_line(found["kills"]), flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1))
     num_different = len(found.get("speed", {}).get("different", ())) + len(found.get("kills", {}).get("findings", ()))
     if not num_different:
         shutil.rmtree(folder)
@@ -109,6 +114,7 @@ def speed(folder: Path, num_configurations: int, num_seeds: int, steps: int, num
         for name, run in whole.items()
         for split, scores in run["scores"].items()
         for metric, score in scores.items()
+        if score is not None
     ]
     return {
         "num_configurations": num_configurations, "num_seeds": num_seeds, "steps": steps, "passes": passes,

@@ -15,13 +15,13 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_110, 14_500),
-    "planning": (PLAN, (), 5_950, 6_000),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_115, 14_500),
+    "planning": (PLAN, (), 5_955, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
     "config": (("config/*",), TRAINER, 5_545, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_000, 5_600),
+    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_005, 5_600),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
     # are drawn block by block, 330.
     "models": (("models/*",), (), 5_575, 4_900),
@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 81_860
+MOST = 81_890
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
 
 REWRITTEN = (

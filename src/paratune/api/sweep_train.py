@@ -303,13 +303,17 @@ def next_round(record: SweepRecord, left: Sequence[Cell], undecided: Collection[
     """Return the runs of `left` that are the next round; none when nothing is left that is needed.
 
     The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration whose
-    verdict is undecided, baselines included.
+    verdict is undecided, baselines included. Runs that these need are in the round, too.
     """
     first_blocks = sorted({block_of(cell, record.axes) for cell in record.cells})[:FIRST_BLOCKS]
     block = {cell.name: block_of(cell.record, record.axes) for cell in left}
     first = [cell for cell in left if block[cell.name] in first_blocks]
     needed = [cell for cell in left if record.configuration_of(cell.record) in undecided]
-    return first or [cell for cell in needed if block[cell.name] == min(block[other.name] for other in needed)]
+    found = first or [cell for cell in needed if block[cell.name] == min(block[other.name] for other in needed)]
+    names = {cell.name for cell in found}
+    while more := {name for cell in left if cell.name in names for name in cell.record.needs} - names:
+        names |= more
+    return [cell for cell in left if cell.name in names]
 
 
 def _ended(

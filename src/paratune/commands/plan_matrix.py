@@ -77,6 +77,9 @@ def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[Path], *, run_c
     baseline = cell.loaded.config.baseline
     if baseline is not None:
         return {"reason": f"baseline: {baseline.kind} has no steps to plan"}
+    model = Path(cell.loaded.config.model.name)
+    if model.name in cell.record.needs and not model.is_dir():
+        return {"reason": f"its model is that of {model.name}, which is trained first"}
     num_nodes = cell.record.num_nodes
     own = replace(
         shared,

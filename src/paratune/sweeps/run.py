@@ -215,15 +215,16 @@ def _with_changed_needs(folder: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
     changed = {cell.name for cell in cells if cell.changed}
     while more := {cell.name for cell in cells if changed & {*cell.record.needs}} - changed:
         changed |= more
-    by_name = {cell.name: cell.record for cell in cells}
+    begun = {cell.name for cell in cells if cell.is_begun}
     for cell in cells:
         old = [f"{name} has other settings now" for name in cell.record.needs if name in changed]
-        if cell.record.needs and cell.is_begun and not old:
-            # The sweep may have been killed between the two.
-            began = str(records.read_json(cell_run_folder(folder, cell.name) / records.RUN_FILE).get("created"))
-            ends = {name: by_name[name].attempts[-1:] for name in cell.record.needs if name in by_name}
-            is_later = ((name, str(end.get("ended")) > began) for name, last in ends.items() for end in last)
-            old = [f"{name} was trained again since" for name, is_new in is_later if is_new]
+        if cell.is_begun and not old:  # the sweep, or a job, may have been killed between the two
+            names = [cell.name, *(name for name in cell.record.needs if name in begun)]
+            files = [cell_run_folder(folder, name) / records.RUN_FILE for name in names]
+            created = [str(records.read_json(file).get("created")) for file in files] if names[1:] else [""]
+            old = [
+                f"{name} was trained again since" for name, at in zip(names, created, strict=False) if at > created[0]
+            ]
         if not old or not cell.is_begun or cell.changed or cell.record.state == "skipped":
             yield cell
         else:

@@ -159,6 +159,11 @@ def test_a_round_is_a_block_of_those_that_are_needed(tmp_path: Path):
     later = next_round(record, todo[9:], {("zero1",), ("ddp",)})
     assert [cell.record.name for cell in later] == ["ddp_seed-4", "zero1_seed-4"]
     assert next_round(record, todo[9:], set()) == []
+    needed, needs = todo[-1], replace(later[0], record=replace(later[0].record, needs=(todo[-1].name,)))
+    left = [needs if cell is later[0] else cell for cell in todo[9:]]
+    assert {cell.name for cell in next_round(record, left, {("zero1",), ("ddp",)})} == {
+        "ddp_seed-4", "zero1_seed-4", needed.name
+    }  # fmt: skip
 
 
 MATRIX = """\

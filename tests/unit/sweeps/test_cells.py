@@ -438,28 +438,29 @@ def test_wrong_first_trainings_are_problems_of_the_second_one(matrix_file: Path,
 
 def test_a_first_training_that_was_made_again_is_a_change_of_the_second_one(matrix_file: Path):
     found = second_trainings(matrix_file, "{first: none, rate: low}")
-    for name in ("none_low_seed-41", "one_low_seed-41"):
-        folder = Path("runs/m/runs") / name
-        folder.mkdir(parents=True)
-        created = "2026-11-30T10:00:00+00:00"
-        run = {**WHOLE_RUN, "config": found[name].loaded.values, "created": created}
-        (folder / "run.json").write_text(json.dumps(run))
-        (folder / "summary.json").write_text("{}")
+    matrix = read_matrix(matrix_file)
 
-    def states(ended: str) -> list[tuple[str, bool]]:
-        attempts = ({"began": ended, "ended": ended, "exit_code": 0},)
-        again = [
-            replace(cell, record=replace(cell.record, attempts=attempts if cell.name == "none_low_seed-41" else ()))
-            for cell in found.values()
-        ]
-        matrix = read_matrix(matrix_file)
-        record = replace(matrix.record, created=ended, cells=tuple(cell.described() for cell in again))
-        write_sweep(Path("runs/m"), record)
+    def states(created_of_first: str) -> list[tuple[str, bool]]:
+        for name, created in (("none_low_seed-41", created_of_first), ("one_low_seed-41", "2026-11-30T10:00:00+00:00")):
+            folder = Path("runs/m/runs") / name
+            folder.mkdir(parents=True, exist_ok=True)
+            run = {**WHOLE_RUN, "config": found[name].loaded.values, "created": created}
+            (folder / "run.json").write_text(json.dumps(run))
+            (folder / "summary.json").write_text("{}")
+        described = tuple(cell.described() for cell in found.values())
+        write_sweep(Path("runs/m"), replace(matrix.record, created="2026-11-30", cells=described))
         plan = plan_of(matrix, tuple(found.values()), sys.argv)
         return [(cell.record.state, bool(cell.changed)) for cell in plan.cells if cell.is_begun]
 
     assert states("2026-11-30T09:59:59+00:00") == [("finished", False), ("finished", False)]
     assert states("2026-11-30T10:00:01+00:00") == [("finished", False), ("pending", True)]
+
+
+def test_new_weights_in_place_of_the_model_of_a_run_are_a_problem(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text().replace("{name: model}", "{name: model, from_scratch: true}"))
+    found = second_trainings(matrix_file, "{first: none}")
+    assert found["none_low_seed-41"].problems == ()
+    assert [problem.keys for problem in found["one_low_seed-41"].problems] == [("model.name",)]
 
 
 def test_the_command_line_does_not_undo_an_axis_by_the_other_form_of_its_setting(matrix_file: Path):

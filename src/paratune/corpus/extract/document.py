@@ -339,11 +339,11 @@ _ALSO = {"text/rtf": RTF, "application/x-rtf": RTF, "application/x-pdf": PDF}
 def mime_type(payload: bytes, declared: str | None) -> str:
     """Return the MIME type of a document; without a signature it is text, unless it contains binary data."""
     head = payload[: 2 * HEAD_BYTES]
-    start = _PROLOGUE.sub(b"", payload[:START_BYTES], count=1)[:HEAD_BYTES]
+    start = _PROLOGUE.sub(b"", payload[:START_BYTES], count=1)[: 2 * HEAD_BYTES]
     named = re.split(r"[;,\s]", (declared or "").strip().lower(), maxsplit=1)[0]
     named = _ALSO.get(named, named)
     is_binary = not head.startswith(_UTF16) and bool(_BINARY.search(head[:HEAD_BYTES]))
-    if b"%PDF-" in payload[: START_BYTES if named == PDF else 1024]:
+    if b"%PDF-" in payload[: START_BYTES if named == PDF and not _HTML_TAGS.match(start) else 1024]:
         return PDF
     if head.lstrip().startswith(b"{\\rtf"):
         return RTF

@@ -14,9 +14,9 @@ _ABBREVIATIONS = {
     "anything": """
         sr sra srs sras srª sr.ª srta dr dra drs dras dr.ª drª prof profa profs prof.ª profª eng enga eng.ª engª eng.º
         engº arq arqa arq.ª arqª arq.º exmo exma exmos exmas ex.mo ex.ma excmo excma sto sta mons cón Gen Ten Cap Maj
-        Sarg alm Pres dep Col Fr Pe St Ste Lt Sgt Capt Gov Sen Rep Rev Hon coord org trad av avda trav lg urb ex p.ex cf
-        aprox séc sécs vol vols cap caps vs ud uds dña mr mrs Ms messrs Mt MM mme mlle mgr Hr Hl ca bzw evtl inkl ggf
-        i.e e.g eg z.b d.h u.a""",
+        Sarg alm Pres dep Col Cor Cmdt Univ Jr Fr Pe St Ste Lt Sgt Capt Gov Sen Rep Rev Hon coord org trad av avda
+        trav lg urb ex p.ex cf aprox séc sécs vol vols cap caps vs ud uds dña mr mrs Ms messrs Mt MM mme mlle mgr Hr
+        Hl ca bzw evtl inkl ggf i.e e.g eg z.b d.h u.a""",
     "a number": """
         n nº núm num no nr art arts al p pp pág págs pag pags fig figs abb bd sec sect ch chap str ed ref tel telef
         telem tlf máx mín esq dto apt lt kap tab""",
@@ -36,8 +36,13 @@ _BEGINNERS = {
     """.split(),  # noqa: SIM905 - a list of so many would be long
 }
 """Words that begin a sentence and no name."""
-_AFTER_ORDINALS = re.compile("(?:Jan|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez|Jahrhundert|Jh|Weltkrieg)")
-"""Starts of words after an ordinal number in German: "am 3. Mai"."""
+_OF_NAMES = {"da", "das", "de", "do", "dos", "e"}
+"""Of these, words that follow an initial in a name: "J. De Souza"."""
+_AFTER_ORDINALS = re.compile(
+    r"(?:Jan(?:uar)?|Feb(?:ruar)?|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sep(?:t(?:ember)?)?|Okt(?:ober)?"
+    r"|Nov(?:ember)?|Dez(?:ember)?|Jahrhunderts?|Jh|Weltkriege?s?)\b"
+)
+"""Words after an ordinal number in German: "am 3. Mai"."""
 _MARKS, _OPENING, _CLOSING = ".!?…。！？؟।", "\"'«“‘„([—–-*•¿¡", "\"'»”’“)]"
 _OPEN, _CLOSE = re.escape(_OPENING), re.escape(_CLOSING)
 _END = re.compile(rf"([{_MARKS}])((?:[{_CLOSE}]| »(?= ))*)( [{_OPEN} ]*)?(?=[^\W_])")
@@ -82,7 +87,7 @@ def _ends(line: str, start: int, mark: int, after: int) -> bool:
     """Return whether the full stop before `mark` ends the sentence from `start`; the next word begins at `after`."""
     word = line[max(start, line.rfind(" ", start, mark) + 1) : mark - 1].lstrip(_OPENING)
     follower, *_ = _FIRST_WORD.findall(line, after, after + AROUND)
-    kind = _FOLLOWED_BY.get(word) or _FOLLOWED_BY.get(word.lower())
+    kind = _FOLLOWED_BY.get(word) or _FOLLOWED_BY.get(word.lower() if word[1:] else "")  # "P." is an initial
     if kind == "anything" or _NUMERAL.fullmatch(line, start, mark):
         return False
     if kind == "a number":
@@ -90,9 +95,10 @@ def _ends(line: str, start: int, mark: int, after: int) -> bool:
     if kind == "a year":
         return not (follower.isdigit() and (len(follower) == 4 or word[0].isupper()))
     is_before_initial = line[after + len(follower) : after + len(follower) + 1] == "."
-    is_unit = len(word) == 1 and word.islower() and line[mark - 4 : mark - 3] != "."  # "50 g. Misture", and not "d. h."
+    # "50 g. Misture", and not "d. h."
+    is_unit = len(word) == 1 and word.islower() and not (mark >= 4 and line[mark - 4] == ".")
     if _INITIALS.fullmatch(word) and (is_before_initial or not is_unit):
-        return follower.lower() in _BEGINNERS and not is_before_initial
+        return follower.lower() in _BEGINNERS - _OF_NAMES and not is_before_initial
     return not (word.isdigit() and len(word) <= 2 and _AFTER_ORDINALS.match(follower))
 
 

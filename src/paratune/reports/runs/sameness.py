@@ -264,8 +264,9 @@ def configuration_key(run: RunRecord) -> str:
     left_out = {*_RUN_SPECIFIC, "run.seed"}
     settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in left_out}
     teachers = _SEED_OF_NAME.sub("seed", canonical(settings.pop("distil.teacher", None)))
-    # A first training of its own seed; another number is another model.
-    model = re.sub(rf"seed[-_]?{int(run.run.seed or 0)}\b", "seed", str(settings.pop("model.name", None)))
+    model = str(settings.pop("model.name", None))
+    if model.startswith(f"{run.setting('run.folder')}/"):  # a run of the same matrix, which is trained further
+        model = _SEED_OF_NAME.sub("seed", model)
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
     variables = {name: value for name, value in run.run.environment.items() if not name.endswith(OF_ONE_RUN)}
     place = str(run.folder) if run.is_foreign else ""  # of which nothing says that it is like another one

@@ -58,6 +58,9 @@ Disse: "Vou."|É certo.|"Vens?"|Não foi.
 Disse que ia (à uma.)|[Riu-se.]|Às duas foi.
 Foi o fim.|Começo agora.
 Veja www.sapo.pt ou http://a.pt/b.Html.|Depois escreva a ana.Costa@sapo.pt.
+Falou com Manuel J. Dos Santos e P. De Souza.|Depois saiu.
+É o dia de Martin Luther King Jr. Os outros não.
+Foi no dia 3.|Maio foi quente.|Es war am 3. Mai in Wien.
 Os autores J. K. Rowling e J. R. R. Tolkien, e A. Álvares.|O livro.
 Em 3 de jan. de 2004, a 5 de Fev. de 2005 e em dez. 2006.|Choveu em out. 2007.
 Foi ao mar.|12 barcos voltaram às 9.|Às 10 partiram.

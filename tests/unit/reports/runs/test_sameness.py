@@ -209,13 +209,15 @@ def test_students_of_teachers_of_their_own_seeds_are_one_configuration(tmp_path)
 
 def test_second_trainings_of_models_of_their_own_seeds_are_one_configuration(tmp_path):
     def second(name: str, seed: int, model: str) -> Path:
-        return make_run(tmp_path / name, seed=seed, run_changes={"config.model.name": model})
+        changes = {"config.model.name": model, "config.run.folder": "runs/m/runs"}
+        return make_run(tmp_path / name, seed=seed, run_changes=changes)
 
-    runs = [second(f"s{seed}", seed, f"runs/m/runs/rte_seed-{seed}") for seed in (1, 2)]
-    others = [second("task", 1, "runs/m/runs/mrpc_seed-1"), second("pinned", 1, "runs/m/runs/rte_seed-12")]
+    runs = [second(f"s{seed}", seed, f"runs/m/runs/rte_seed-{seed}_low") for seed in (1, 2)]
+    others = [second("task", 1, "runs/m/runs/mrpc_seed-1_low")]
+    others += [second(f"hub{seed}", seed, f"google/multiberts-seed_{seed}") for seed in (1, 2)]
     one, two, *apart = map(configuration_key, _runs(*runs, *others))
     assert one == two
-    assert len({one, *apart}) == 3
+    assert len({one, *apart}) == 4
 
 
 def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
