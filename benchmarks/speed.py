@@ -3,6 +3,7 @@
     python benchmarks/speed.py --data FOLDER --out speed.jsonl              # one core, fp32, the embedded MiniLM
     python benchmarks/speed.py --data FOLDER --out speed.jsonl --model base    # BERT-base's width, on IMDB
     python benchmarks/speed.py --data FOLDER --out gpu.jsonl --gpu          # one GPU, BERT-base's width, bf16
+    python benchmarks/speed.py --data FOLDER --out amx.jsonl --sides paratune "paratune bf16" ceiling    # AMX
     python benchmarks/speed.py --data FOLDER --quality                      # packed against padded: scores over 3 seeds
 
 `paratune` is compared with Trainer (a), padded to the maximum as studies run it, and with Trainer at its best: on a CPU
@@ -46,6 +47,8 @@ from paratune.models.locate import locate
 HERE = Path(__file__).parent
 OURS, PEER, CEILING = HERE / "speed_ours.py", HERE / "peers" / "hf_trainer_speed.py", HERE / "speed_ceiling.py"
 SIDES = {"paratune": "fp32", "padded": "fp32", "grouped": "fp32", "ceiling": "fp32"}
+AMX_SIDE = {"paratune bf16": "bf16"}
+"""Only with --sides: for CPUs with `amx_bf16` or `avx512_bf16`; others are 5 times slower in bf16."""
 GPU_SIDES = {"paratune": "bf16", "padded": "fp32", "padded bf16": "bf16", "grouped": "bf16", "padding-free": "bf16"}
 """Precision of each side."""
 
@@ -80,7 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "paratune-speed")
     parser.add_argument("--out", type=Path, help="JSON lines, one per measurement; default: in --work")
     parser.add_argument("--cases", nargs="+", choices=list(CASES))
-    parser.add_argument("--sides", nargs="+", choices=list(dict.fromkeys([*SIDES, *GPU_SIDES])))
+    parser.add_argument("--sides", nargs="+", choices=list(dict.fromkeys([*SIDES, *AMX_SIDE, *GPU_SIDES])))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="measured steps, for a short run; default: those of the case")
     parser.add_argument("--batch-size", type=int, help="rows of a batch, on all sides; default: those of the case")
@@ -97,8 +100,8 @@ def _options() -> argparse.Namespace:
     options.data = Path(options.data or ".").resolve()
     options.out = options.out or options.work / "speed.jsonl"
     options.model = options.model or ("base" if options.gpu else "minilm")
-    options.precisions = GPU_SIDES if options.gpu else SIDES
-    options.sides = options.sides or list(options.precisions)
+    options.precisions = GPU_SIDES if options.gpu else {**SIDES, **AMX_SIDE}
+    options.sides = options.sides or list(GPU_SIDES if options.gpu else SIDES)
     if unknown := [side for side in options.sides if side not in options.precisions]:
         parser.error(f"--sides {' '.join(unknown)}: {'with' if options.gpu else 'without'} --gpu there are "
                      f"{', '.join(options.precisions)}")  # fmt: skip
@@ -154,7 +157,7 @@ def _key(case: Case, side: str, number: int, options: argparse.Namespace) -> dic
         "batch_size": case.batch_size,
         "num_steps": case.num_steps,
         "max_length": case.max_length,
-        "layout": options.layout if side == "paratune" else None,
+        "layout": options.layout if side.startswith("paratune") else None,
     }
 
 
@@ -176,7 +179,7 @@ def _measure(case: Case, side: str, case_settings: dict[str, Any], options: argp
         num_tokens = case_settings["num_tokens"] // case.num_steps
         command = [str(CEILING), *map(str, (num_tokens, model["hidden_size"], model["intermediate_size"]))]
     else:
-        command = [str(OURS if side == "paratune" else PEER), str(path)]
+        command = [str(OURS if side.startswith("paratune") else PEER), str(path)]
     result = _call([sys.executable, *command], on_gpu=options.gpu, name=f"{case.name} {side}")
     if side != "ceiling":
         assert result["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {result['dropout']}"

@@ -144,7 +144,9 @@ def _ratios(case: str, model: str, sides: dict[str, dict[int, Row]], *, by: str,
     aims = AIMS.get((case, model), {}) if with_aims else {}
     lines = []
     for ours in [name for name in sides if name.startswith("paratune")]:
-        for other in [name for name in sides if not name.startswith("paratune")]:
+        for other in sides:
+            if other == ours or (other.startswith("paratune") and not ours.startswith("paratune bf16")):
+                continue
             both = sorted(sides[ours].keys() & sides[other].keys())
             if not both:
                 continue
