@@ -15,10 +15,10 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_115, 14_500),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_130, 14_500),
     "planning": (PLAN, (), 5_955, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_545, 4_300),
+    "config": (("config/*",), TRAINER, 5_550, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
     "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_005, 5_600),
@@ -33,10 +33,10 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "processes": (("cluster/*", "processes/*"), (), 3_310, 3_000),
     # fp16 scales and later scores of a Trainer.
     "hf": (("hf/*",), (), 550, 450),
-    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_750, 4_300),
+    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_805, 4_300),
     # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,500; settings of a
     # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 600.
-    "data": (("data/*", *TRAINER), (), 7_940, 5_800),
+    "data": (("data/*", *TRAINER), (), 7_955, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 81_890
+MOST = 81_980
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
 
 REWRITTEN = (

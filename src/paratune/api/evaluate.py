@@ -107,7 +107,7 @@ def evaluate(
         from paratune.data.load import mark_pseudo, refuse_pseudo
         from paratune.data.slices import slice_values
         from paratune.tasks.own_metrics import own_scores
-    _check_by(by, trained.task.kind, name, trained.columns.label)
+    _check_by(by, trained.task.kind, name, trained.columns.label, getattr(trained.task, "raters", None))
     split = trained.read(source, table, require_labels=True)
     refuse_pseudo(mark_pseudo(split.samples, table), "--data", source)
     values = slice_values(split, by, model_reading(name))
@@ -157,9 +157,9 @@ def _by_value(labels: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
     return by_value
 
 
-def _check_by(by: Sequence[str], kind: str, target: str, label: object) -> None:
+def _check_by(by: Sequence[str], kind: str, target: str, label: object, raters: object) -> None:
     reason = None
-    if by and kind == "regression" and isinstance(label, list):
+    if by and kind == "regression" and isinstance(label, list) and raters is None:
         reason = "the model has several targets, whose scores are not of slices"
     if by and kind == "mlm":
         reason = "the scores of a masked LM are of windows and not of rows"
@@ -210,7 +210,7 @@ def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *,
     if not splits:
         message = f"{folder} has no predictions of a scored split; add --data FILE"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder))
-    _check_by(by, run.task, target, run.setting("data.columns.label"))
+    _check_by(by, run.task, target, run.setting("data.columns.label"), run.setting("task.raters"))
     slices = {}
     for split in splits:
         with stdout_for_results(), _unknown_as_error(target):

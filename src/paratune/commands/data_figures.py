@@ -9,7 +9,7 @@ from paratune.api.tokenizing import tokenizing_of
 from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.own_code import RECIPE_KEY, importable_parts, named_code
 from paratune.config.permission import is_allowed, require_allowed
-from paratune.config.sections import Config, Data, data_sources, text_columns
+from paratune.config.sections import Config, Data, data_sources, named_columns, text_columns
 from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.columns import with_paths
 from paratune.data.labels import as_number
@@ -22,8 +22,9 @@ KINDS = ("classification", "ordinal", "regression")
 
 def check_kind(task: Task, label: object) -> None:
     """Raise an error for a task that these figures do not cover."""
-    if task.kind not in KINDS or isinstance(label, list):
-        several = " of several targets" * isinstance(label, list)
+    has_targets = isinstance(label, list) and getattr(task, "raters", None) is None
+    if task.kind not in KINDS or has_targets:
+        several = " of several targets" * has_targets
         message = (
             f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is {task.kind}{several}; "
         )
@@ -62,7 +63,7 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
     return DataView(
         splits={name: split.num_rows for name, split in splits.items()},
         labels=np.concatenate([split.labels for split in splits.values()]),
-        label=str(data.columns.label),
+        label=" + ".join(named_columns(data.columns.label)),
         classes=class_names(config.task),
         words=np.concatenate([_num_words(part) for part in samples]),
         tokens=np.concatenate([split.store.full_sample_lengths for split in splits.values()]),

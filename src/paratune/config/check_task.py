@@ -57,16 +57,18 @@ def _columns(found: Contradictions) -> None:
     if isinstance(columns.label, list) and not isinstance(task, MultiLabelTask | RegressionTask):
         message = f"data.columns.label: {one_line(columns.label)} is a list; a column for each label needs multi_label"
         found.add(message, "data.columns.label", "task.kind")
-    if isinstance(task, RegressionTask) and (isinstance(columns.label, list) or task.targets is not None):
+    if isinstance(task, RegressionTask) and (isinstance(columns.label, list) or task.targets or task.raters):
         num_columns, names = len(named_columns(columns.label)), task.targets or named_columns(columns.label)
         if num_columns < 2 or num_columns != len({*names}) or len(names) != num_columns:
-            message = (
-                f"data.columns.label has {num_columns} columns: {one_line(columns.label)}; several targets need two "
-            )
-            message += "or more, each once, and task.targets as many names; write a single column without brackets"
-            found.add(message, "data.columns.label", "task.targets", code="config.invalid_value")
+            message = f"data.columns.label has {num_columns} columns: {one_line(columns.label)}; several targets, or "
+            message += "raters, need two or more, each once, and task.targets as many names; else name one column "
+            message += "without brackets, and no task.raters"
+            keys = ("data.columns.label", "task.raters", "task.targets")
+            found.add(message, *keys, code="config.invalid_value")
         unused = ("evaluate.slices", "evaluate.metrics", "baseline.kind", "distil.teacher")
-        found.unused(unused, "with several targets (data.columns.label is a list)", "data.columns.label")
+        if task.raters is None:
+            found.unused(unused, "with several targets (data.columns.label is a list)", "data.columns.label")
+        found.exclusive("task.raters", "task.targets")
     # The position of an answer counts in one column, and words are a list of one column.
     for kind, name in (("qa", "text_pair"), ("token_classification", "text")):
         if task.kind == kind and isinstance(joined := getattr(columns, name), list):

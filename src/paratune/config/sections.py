@@ -60,8 +60,8 @@ class Columns(Section):
     """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
     label: Joined | None = None
     """Column of the class label, of the numeric target, of the gold answers (task `qa`), or of the right choice; also a
-    list: in `multi_label` a column of 0 and 1 for each label, in `regression` a column for each target. They have the
-    names of the columns."""
+    list: in `multi_label` a column of 0 and 1 for each label, in `regression` a column for each target, or rater
+    (`task.raters`). They have the names of the columns."""
     answer_start: Column | None = None
     """Column of the character position at which the answer starts, when the column `label` holds only the answer's text
     (task `qa`)."""

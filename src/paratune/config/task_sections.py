@@ -95,6 +95,9 @@ class RegressionTask(Section):
     without `round_to`; null: those of the training targets, if all are multiples of 1 or of 0.5."""
     targets: Annotated[list[Text], Field(min_length=2)] | None = None
     """Names of several targets, each an output of the model; null: the columns, if data.columns.label is a list."""
+    raters: Literal["mean", "each"] | None = None
+    """The columns of data.columns.label are raters of one target; an empty field: did not rate. mean: a text is trained
+    on the mean of its raters; each: once with the score of each. Other sets have the mean. null: they are targets."""
     windows: Windows = None
     loss: OwnLoss = None
 

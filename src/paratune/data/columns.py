@@ -92,6 +92,8 @@ class Samples:
     """Texts that are not related to the first ones, for triplets of sentence embeddings."""
     choices: list[tuple[str, ...]] | None = None
     """Choices of each text, at least two; None in other tasks."""
+    ratings: npt.NDArray[np.float32] | None = None
+    """(len, R): the score of each rater, NaN where a rater did not rate; None without `task.raters`."""
     clusters: IntArray | None = None
     """(len,): number of the cluster of each row, of rows that belong together; None where rows are independent."""
 
@@ -117,7 +119,7 @@ class Samples:
 
 VALUES_OF_SAMPLES = (
     *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
-    *("answers", "words", "tags", "choices", "negatives"),
+    *("answers", "words", "tags", "choices", "negatives", "ratings"),
 )
 """Fields of `Samples` that have one value for each sample, or are None."""
 

@@ -68,6 +68,8 @@ def _keys(samples: Samples) -> list[Key]:
 def repeats(samples: Samples) -> Repeats:
     """Count the texts that repeat inside a split."""
     labels_of: dict[Key, list[Any]] = {}
+    if samples.ratings is not None:  # a text may have a row for each rater, one after the other
+        samples = samples.take(np.flatnonzero(np.diff(samples.rows, prepend=-1)))
     labels = [None] * len(samples) if samples.labels is None else samples.labels.tolist()
     for key, label in zip(_keys(samples), labels, strict=True):
         labels_of.setdefault(key, []).append(label)

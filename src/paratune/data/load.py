@@ -213,7 +213,14 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
         source, train = parts["train"]
         held_out = [samples for part, (_, samples) in parts.items() if part != "train"]
         parts["train"] = source, without_duplicates(train, held_out)
-    return {name: (parts[name][0], _limit_rows(parts[name][1], data, name)) for name in SPLITS if name in parts}
+    parts = {name: (parts[name][0], _limit_rows(parts[name][1], data, name)) for name in SPLITS if name in parts}
+    if "train" in parts and getattr(task, "raters", None) == "each":
+        # After the cut, so that all rows of a text are in one part, and after the search for repeated texts.
+        source, train = parts["train"]
+        places, raters = np.nonzero(np.isfinite(ratings := np.asarray(train.ratings)))
+        each = train.take(places, num_dropped=train.num_dropped)
+        parts["train"] = source, replace(each, labels=ratings[places, raters])
+    return parts
 
 
 def _limit_rows(samples: Samples, data: Data, name: str) -> Samples:
@@ -260,8 +267,8 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
     hash_texts(sha, samples.text_pairs)
     if samples.negatives is not None:
         hash_texts(sha, samples.negatives)
-    if samples.labels is not None:
-        sha.update(np.ascontiguousarray(samples.labels).data)
+    for numbers in (samples.labels, samples.ratings):
+        sha.update(b"" if numbers is None else np.ascontiguousarray(numbers).data)
     for values in (samples.answers, samples.choices):
         sha.update(b"" if values is None else json.dumps(values).encode())
     if samples.tags is not None:

@@ -73,32 +73,27 @@ def select(reader: TableReader, task: Task, *, too_long: TooLong | None = None) 
 def _select_rows(reader: TableReader, task: Task) -> Samples:
     """Return a sample for each row: its text, second text and negative, and its label.
 
-    Several targets of a regression are labels (len, K); a row that lacks one of them lacks its label. A label is
-    missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
+    Several targets of a regression are labels (len, K); a row that lacks one of them lacks its label. Of several raters
+    the label is the mean, and a row lacks it without any. A label is missing when it is null, an empty string (except
+    where a row may have no class) or, for classes and raters, NaN.
 
     Raises:
         DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not in `task.labels`, a
             target is not a finite number, or no row is left.
     """
-    names = reader.columns.label
-    if isinstance(task, RegressionTask) and isinstance(names, list) and reader.require_labels:
-        one_by_one = (reader.columns.model_copy(update={"label": name}) for name in names)
-        parts = [_select_rows(replace(reader, columns=columns), task) for columns in one_by_one]
-        labels = np.full((reader.table.num_rows, len(parts)), np.nan, dtype=np.float32)
-        for at, part in enumerate(parts):
-            labels[part.rows, at] = part.labels
-        known = np.asarray(np.isfinite(labels).all(axis=1))
-        if not known.any():
-            message = f"{reader.label_place}: no row has all targets; correct the file, or name fewer columns"
-            raise DataError(message, code="data.empty", source=reader.source)
-        first = parts[0]
-        num_lacking = first.num_dropped.get("label", 0) + len(first) - int(known.sum())
-        num_dropped = first.num_dropped | ({"label": num_lacking} if num_lacking else {})
-        kept = first.take(np.flatnonzero(known[first.rows]), num_dropped=num_dropped)
-        return replace(kept, labels=labels[kept.rows])
     columns = {key: texts for key in ("text", "text_pair", "negative") if (texts := reader.texts(key)) is not None}
     lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
-    raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
+    raters, raw_labels = task.raters if isinstance(task, RegressionTask) else None, None
+    several: dict[str, list[Any]] = {}
+    if isinstance(task, RegressionTask) and isinstance(reader.columns.label, list) and reader.require_labels:
+        for name in reader.columns.label:
+            values = without_marks(without_lists(values_with_names(reader.table, name, ())), ())
+            values = with_points(values, separator_of(reader.table))
+            several[name] = [None if is_missing(one, nan_is_missing=bool(raters)) else one for one in values]
+        lack = all if raters else any
+        lacks["label"] = [lack(one is None for one in row) for row in zip(*several.values(), strict=True)]
+    else:
+        raw_labels = reader.labels(task.labels if isinstance(task, ClassTask) else ())
     if raw_labels is not None:
         raw_labels = raw_labels if isinstance(task, MultiLabelTask) else without_lists(raw_labels)
         raw_labels = without_marks(raw_labels, task.labels if isinstance(task, ClassTask) else ())
@@ -113,6 +108,16 @@ def _select_rows(reader: TableReader, task: Task) -> Samples:
     samples = reader.samples(columns["text"], columns.get("text_pair"), rows, num_dropped)
     if "negative" in columns:
         samples = replace(samples, negatives=[columns["negative"][row] or "" for row in rows])  # none is missing
+    if several:
+        labels_NK = np.full((len(rows), len(several)), np.nan, dtype=np.float32)
+        for at, (name, values) in enumerate(several.items()):
+            known = [row for row in rows if values[row] is not None]
+            numbers = encode([values[row] for row in known], known, task, f"{reader.source}, column {name}")
+            labels_NK[np.isin(rows, known), at] = numbers
+        if raters is None:
+            return replace(samples, labels=labels_NK)
+        means_N: Any = np.nanmean(labels_NK, axis=1, dtype=np.float64)
+        return replace(samples, labels=means_N.astype(np.float32), ratings=labels_NK)
     if raw_labels is None:
         return samples
     return replace(samples, labels=encode([raw_labels[row] for row in rows], rows, task, reader.label_place))

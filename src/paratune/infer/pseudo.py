@@ -85,10 +85,10 @@ def make_labeller(
         DataError: A column of the output would be there twice.
     """
     task, columns = trained.task, trained.columns
-    if task.kind != "classification" and (task.kind != "regression" or task.targets or is_only):
+    if task.kind != "classification" and (task.kind != "regression" or task.targets or task.raters or is_only):
         message = (
             f"{target} has the task {task.kind}; pseudo-labels are for classification, with a confidence, and for "
-            "regression of one target with two models or more, whose spread is the certainty: name runs of other seeds"
+            "regression of one column with two models or more, whose spread is the certainty: name runs of other seeds"
         )
         raise ConfigError(message, code="task.unsupported", target=target, kind=task.kind)
     if first is not None:

@@ -5,6 +5,7 @@ Dimensions: `N` samples, `C` classes.
 
 import warnings
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,47 @@ def length_bias(errors: npt.ArrayLike, lengths: npt.ArrayLike) -> dict[str, Any]
         ends = {"shortest": int(tokens.min()), "longest": int(tokens.max()), "num_rows": len(own)}
         quintiles.append({**ends, "rmse": known(np.sqrt(np.square(own).mean())), "bias": known(own.mean())})
     return {"pearson": correlation(stats.pearsonr, errors_N, lengths_N), "quintiles": quintiles}
+
+
+def rater_errors(ratings: npt.ArrayLike) -> Values:
+    """Return each rater's score minus the mean of the other raters, (N, R), of (N, R); NaN where there is none."""
+    ratings_NR = np.asarray(ratings, dtype=np.float64)
+    others_N1 = np.isfinite(ratings_NR).sum(axis=1, keepdims=True) - 1.0
+    others_N1[others_N1 < 1] = np.nan
+    errors_NR: Values = ratings_NR - (np.nansum(ratings_NR, axis=1, keepdims=True) - ratings_NR) / others_N1
+    return errors_NR
+
+
+def rater_scores(
+    predictions: npt.ArrayLike, ratings: npt.ArrayLike, names: Sequence[str], scale: NumberScale | None = None
+) -> list[dict[str, Any]]:
+    """Return how far raters agree with each other, and the model with them, on rows with two ratings or more.
+
+    Each line has `who`, two sides, and `num_rows`, `qwk` (both sides rounded to the scale), `pearson`, `rmse` and
+    `bias`, the mean of the first side minus the second; of several pairs it is the mean over pairs, and their number
+    of rows in all. None where undefined. Predictions are (N,) or (N, 1), finite; ratings (N, R), NaN for none.
+
+    Source: two raters beside model and rater: Williamson, Xi and Breyer, see `regression_scores`.
+    """
+    errors_RN, ratings_RN = rater_errors(ratings).T, np.asarray(ratings, dtype=np.float64).T
+    used: Any = np.isfinite(errors_RN).any(axis=0)
+    model_N, ratings_RN = np.asarray(predictions, dtype=np.float64).reshape(len(used))[used], ratings_RN[:, used]
+    sides = {"two raters": [*combinations(ratings_RN, 2)], "model and a rater": [(model_N, own) for own in ratings_RN]}
+    for name, own_N, errors_N in zip(names, ratings_RN, errors_RN[:, used], strict=True):
+        sides[f"{name} and the others"] = [(own_N, own_N - errors_N)]
+    sides["model and mean of raters"] = [(model_N, np.nanmean(ratings_RN, axis=0))]
+    lines: list[dict[str, Any]] = []
+    for who, pairs in sides.items():
+        rated = [(x[own], y[own]) for x, y in pairs if (own := np.isfinite(x) & np.isfinite(y)).any()]
+        grades = [_agreements(x, y if scale is None else scale.reported(y), scale) for x, y in rated]
+        found = [regression_scores(*pair) | own for pair, own in zip(rated, grades, strict=True)]
+        values: dict[str, Any] = {
+            name: [one[name] for one in found if one[name] is not None] for name in ("qwk", "pearson", "rmse")
+        }
+        values["bias"] = [float((x - y).mean()) for x, y in rated if who != "two raters"]
+        means = {name: float(np.mean(own)) if own else None for name, own in values.items()}
+        lines.append({"who": who, "num_rows": sum(len(x) for x, _ in rated), **means})
+    return lines
 
 
 def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -> dict[str, float | None]:

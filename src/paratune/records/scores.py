@@ -56,6 +56,7 @@ MAX_SLICES: Final = 50  # values of a column up to which tables have all slices
 MIN_ROWS: Final = 10  # minimum number of rows for an interval
 RECALL: Final = "recall"
 BIAS: Final = "bias"  # of a regression: mean of predicted minus actual
+RATER_BIAS: Final = "bias_"  # of a rater, bias_NAME: mean of its score minus the mean of the others
 _EXTREMES = 10
 
 
@@ -63,7 +64,8 @@ def shown_metrics(kind: str, entries: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the metrics in tables of a column's slices: two known headline metrics, or else all known ones."""
     known = {metric for entry in entries for metric, score in entry["scores"].items() if score["value"] is not None}
     main = ("rmse", BIAS, "pearson") if kind == "regression" else HEADLINES.get(kind, METRICS.get(kind, ()))
-    return [metric for metric in main if metric in known][:2] or sorted(known)
+    raters = sorted(metric for metric in known if metric.startswith(RATER_BIAS))
+    return [*[metric for metric in main if metric in known][:2], *raters] or sorted(known)
 
 
 def extreme_slices(values: Sequence[float | None], num_rows: Sequence[int]) -> list[int]:
@@ -110,7 +112,8 @@ def notes(
                 "the largest slices. slices.csv of a report and evaluate --json have all values."
             )
     if kind == "regression":
-        yield "bias: mean of predicted minus actual."
+        raters = any(RATER_BIAS in name for own in columns.values() for entry in own for name in entry["scores"])
+        yield "bias: mean of predicted minus actual" + "; bias_RATER: of this rater minus the others" * raters + "."
     few = f"fewer than {MIN_ROWS} rows, or " if are_single else ""
     about = "In brackets: the 95% interval over other rows, for this model. " if are_single else ""
     yield f"{about}n/a: {few}undefined on these rows."

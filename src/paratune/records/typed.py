@@ -346,6 +346,7 @@ class Summary(RecordPart):
     confusion: dict[str, Any] = {}
     slices: Slices = {}
     length_bias: dict[str, LengthBias] = {}
+    raters: dict[str, list[dict[str, Any]]] = {}
 
 
 _OF_RUN = ("run_id", "config", "hardware", "versions", "world_size", "strategy.kind", "batch", "seed", "task.kind")

@@ -403,7 +403,7 @@ def _sections(report: Report) -> Iterator[ReportSection]:
             quality.append(confusion_table(run, end))
         else:
             quality.append(shown if isinstance(shown, str) else drawn[run.name])
-            quality += tables.length_table(run, end)
+            quality += [*tables.length_table(run, end), *tables.raters_table(run, end)]
     yield ReportSection("quality", "Predictions", tuple(quality), any(isinstance(part, Drawing) for part in quality))
     first = len(report.warnings[:_MAX_NOTICES])  # those above are notices
     notes = [*report.notes[first : first + _MAX_NOTES]]

@@ -28,8 +28,8 @@ from paratune.data.load import Split
 from paratune.data.selection import choice_names, select, select_choices
 from paratune.data.slices import num_tokens
 from paratune.errors import CodedWarning, ConfigError, coded
+from paratune.metrics import regression
 from paratune.metrics.classification import choice_scores, classification_scores, confusion_record, multi_label_scores
-from paratune.metrics.regression import grade_scale, length_bias, ordinal_scores, regression_scores, training_grades
 from paratune.records.predictions import (
     NumberScale,
     predicted_ranks,
@@ -38,6 +38,7 @@ from paratune.records.predictions import (
     probabilities,
     softmax,
 )
+from paratune.records.scores import RATER_BIAS
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class OrdinalRecipe(SequenceRecipe):
         return [f"above {name}" for name in self.names[:-1]]
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
-        return ordinal_scores(outputs, _labels(split))
+        return regression.ordinal_scores(outputs, _labels(split))
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         return {"confusion": confusion_record(_labels(split), self.predicted(outputs), len(self.names))}
@@ -227,8 +228,9 @@ class RegressionRecipe(SequenceRecipe):
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
         reader = TableReader(table, **how)
         names = named_columns(reader.columns.label)
-        targets = self._task.targets or (names if len(names) > 1 else None)
-        if reader.require_labels and len(names) != len(targets or names):
+        self._raters = names if self._task.raters else []
+        targets = self._task.targets or (names if len(names) > 1 and not self._raters else None)
+        if reader.require_labels and not self._raters and len(names) != len(targets or names):
             message = f"{reader.source}: data.columns.label names {len(names)} columns, and the model has the targets "
             raise ConfigError(f"{message}{listing(targets or ())}; name a column for each", code="config.invalid_value")
         self._task = self._task.model_copy(update={"targets": targets})
@@ -237,9 +239,10 @@ class RegressionRecipe(SequenceRecipe):
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set the scale of grades, for agreement and kappa, from the training set."""
         if "train" in parts and self._task.round_to is None and self._task.grades is None:
-            labels = parts["train"][1].labels
+            train = parts["train"][1]
+            labels = train.labels if train.ratings is None else train.ratings[np.isfinite(train.ratings)]
             assert labels is not None
-            self._task = self._task.model_copy(update={"grades": training_grades(labels)})
+            self._task = self._task.model_copy(update={"grades": regression.training_grades(labels)})
         return parts
 
     def initialise(self, model: "TaskModel", train: Split) -> None:
@@ -261,8 +264,11 @@ class RegressionRecipe(SequenceRecipe):
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         """Return the scores; of several targets their means, None where one of them is undefined."""
         task = self._task
-        scale, labels_NK = grade_scale(task.round_to, task.range, task.grades), _labels(split).reshape(outputs.shape)
-        scores = [regression_scores(*pair, scale) for pair in zip(outputs.T, labels_NK.T, strict=True)]
+        scale, labels_NK = (
+            regression.grade_scale(task.round_to, task.range, task.grades),
+            _labels(split).reshape(outputs.shape),
+        )
+        scores = [regression.regression_scores(*pair, scale) for pair in zip(outputs.T, labels_NK.T, strict=True)]
         if len(scores) == 1:
             return scores[0]
         values = {name: [own[name] for own in scores] for name in scores[0]}
@@ -272,7 +278,12 @@ class RegressionRecipe(SequenceRecipe):
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         # The error of several targets is their mean.
-        return {"length_bias": length_bias((outputs.T - _labels(split).T).mean(axis=0), num_tokens(split))}
+        errors, task = (outputs.T - _labels(split).T).mean(axis=0), self._task
+        found: dict[str, Any] = {"length_bias": regression.length_bias(errors, num_tokens(split))}
+        if (ratings := split.samples.ratings) is not None and np.isfinite(outputs).all():
+            scale = regression.grade_scale(task.round_to, task.range, task.grades)
+            found["raters"] = regression.rater_scores(outputs, ratings, self._raters, scale)
+        return found
 
     def predicted(self, outputs: Outputs) -> Outputs:
         raw, scale = (outputs if self.heads() else outputs[:, 0]).astype(np.float64), number_scale(self._task)
@@ -294,6 +305,9 @@ class RegressionRecipe(SequenceRecipe):
     def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         labels = split.labels
         known = {} if labels is None else self._by_target("label", labels.astype(np.float64))
+        if (ratings := split.samples.ratings) is not None:
+            biases = zip(self._raters, regression.rater_errors(ratings).T, strict=True)
+            known |= {f"{RATER_BIAS}{name}": pa.array(own, from_pandas=True) for name, own in biases}
         return known | self.answer_columns(outputs, by_name=False)
 
 

@@ -94,6 +94,7 @@ def card_text(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) 
     base = _base_model(run["config"]["model"])
     kind, labels, model = run["task"]["kind"], run["task"].get("labels") or [], run["config"]["model"]
     own, columns = model.get("head") or model.get("class"), run["config"]["data"]["columns"]
+    num_targets = 1 if run["config"]["task"].get("raters") else len(named_columns(columns.get("label")))
     saved = records.read_json(folder / records.MODEL_FOLDER / TASK_FILE)
     card = ModelCard.from_template(
         _metadata(folder.name, run, summary, base.hub_name, is_adapter=is_adapter),
@@ -109,9 +110,7 @@ def card_text(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) 
         best=summary.get("best"),
         auto_class=_AUTO_CLASSES.get(kind),
         is_adapter=is_adapter,
-        num_outputs={"regression": len(named_columns(columns.get("label"))), "ordinal": len(labels) - 1}.get(
-            kind, len(labels)
-        ),
+        num_outputs={"regression": num_targets, "ordinal": len(labels) - 1}.get(kind, len(labels)),
         own=own and plain(own["function"] if isinstance(own, Mapping) else own),
         texts=[columns[key] for key in ("text", "text_pair", "choices") if columns.get(key)],
         data=list(_data(run)),

@@ -22,7 +22,7 @@ from paratune.metrics.regression import correlation, grade_scale, grades, quadra
 from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER
-from paratune.records.scores import BIAS
+from paratune.records.scores import BIAS, RATER_BIAS
 from paratune.verdicts.jackknife import Floats, JackknifeScore, mean_over_classes, of_blocks, of_kinds, of_mean, of_sums
 
 _AGREES = 1e-4  # how far a score that is computed again may be from the recorded one, relative to it
@@ -123,10 +123,15 @@ def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeSc
     the metric cannot be computed from predictions, or the columns do not match the task."""
     kind = run.task
     is_absent = metric in _NOT_IN_FILES or (kind == "multi_label" and metric in classification.OF_RANKING)
-    if is_absent or metric not in (*METRICS.get(kind, ()), BIAS):
+    is_rater = metric.startswith(RATER_BIAS) and metric in rows.columns
+    if is_absent or (not is_rater and metric not in (*METRICS.get(kind, ()), BIAS)):
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
     scored: JackknifeScore | None
-    if kind in ("classification", "ordinal"):
+    if is_rater:
+        known = np.isfinite(np.asarray(rows[metric], dtype=np.float64))
+        rows = PredictionRows(rows.run, {name: cells[known] for name, cells in rows.columns.items()})
+        scored = of_mean(rows.numbers(metric)) if known.any() else None
+    elif kind in ("classification", "ordinal"):
         scored = _classes(run, rows, metric)
     elif kind == "multi_label":
         scored = _sets(run, rows, metric)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from paratune.config.metric_names import METRICS, score_range
 from paratune.errors import DataError
 from paratune.records.finished import RunRecord
-from paratune.records.scores import BIAS, LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
+from paratune.records.scores import BIAS, LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RATER_BIAS, RECALL
 from paratune.records.typed import RunFile, TaskFacts
 from paratune.verdicts import special
 from paratune.verdicts.estimate import LEVEL, Estimate
@@ -116,7 +116,8 @@ def score_records(task: RunRecord, rows: PredictionRows, label: str | None = Non
     else:
         shares = _SHARES
         is_constant = "label" in rows.columns and len(set(rows.texts("label"))) == 1
-        for metric in (*METRICS[task.task], *[BIAS] * (task.task == "regression")):
+        biases = [name for name in rows.columns if name.startswith(RATER_BIAS)]
+        for metric in (*METRICS[task.task], *[BIAS, *biases] * (task.task == "regression")):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of few rows; an undefined score is None

@@ -89,3 +89,4 @@ def test_tasks_without_one_label_are_refused(config):
         check_kind(sets, "label")
     with raises_code("task.unsupported", "--figures", kind="regression"):
         check_kind(RegressionTask(kind="regression"), ["lexis", "grammar"])
+    check_kind(RegressionTask(kind="regression", raters="mean"), ["one", "two"])

@@ -341,6 +341,14 @@ def test_a_test_set_without_labels_is_called_test(good):
         (["data.columns.label=[a, b]", "evaluate.slices=[length]"], "config.no_effect", ["evaluate.slices"]),
         (["data.columns.label=[a, b]", "baseline=tfidf"], "config.no_effect", ["baseline.kind: tfidf"]),
         (["data.columns.label=[a, b]", "distil.teacher=runs/a"], "config.no_effect", ["distil.teacher"]),
+        (["task.raters=each"], "config.invalid_value", ["data.columns.label", "1"]),
+        (["task.raters=each", "data.columns.label=[a]"], "config.invalid_value", ["data.columns.label", "1"]),
+        (["task.raters=some", "data.columns.label=[a, b]"], "config.invalid_value", ["task.raters", "some"]),
+        (
+            ["task.raters=mean", "data.columns.label=[a, b]", "task.targets=[x, y]"],
+            "config.conflict",
+            ["task.raters: mean", "task.targets"],
+        ),
     ],
 )
 def test_several_targets_are_named_once_and_have_what_they_support(reject, overrides, code, values):

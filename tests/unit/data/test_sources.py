@@ -10,6 +10,7 @@ from tiny import tiny_tokenizer
 
 from paratune.config.sections import Columns, Data
 from paratune.config.task_sections import ClassificationTask, RegressionTask
+from paratune.data.duplicates import repeats
 from paratune.data.encode import TokenizeOptions
 from paratune.data.load import is_pseudo, load_samples, samples_fingerprint, source_records
 from paratune.tasks import load_extra_splits, make_recipe
@@ -114,3 +115,48 @@ def test_an_extra_set_with_pseudo_labels_is_an_error(files, tmp_path):
     how = TokenizeOptions(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
     with raises_code("data.pseudo_labels", "made.csv", "data.extra.other", "15"):
         load_extra_splits(recipe, data, how)
+
+
+def test_each_rater_of_a_training_text_is_a_row_of_its_part(tmp_path):
+    rows = [(f"essay {number}", number % 9, "" if number % 2 else number % 5, f"t{number}") for number in range(20)]
+    rows += [("essay 0", 1, 1, "t0")]
+    file = write(tmp_path / "a.csv", rows, "text one two topic")
+    columns = Columns(text="text", label=["one", "two"])
+    split = {"validation": 0.2, "test": 0.2, "group_by": "topic"}
+
+    def parts(how, **options):
+        task = RegressionTask(kind="regression", raters=how)
+        found = load(file, task=task, columns=columns, split=split, **options)
+        return found, {name: samples_fingerprint(samples, task) for name, samples in found.items()}
+
+    (each, of_each), (mean, of_mean) = parts("each"), parts("mean")
+    expected = []
+    for text, label, ratings in zip(mean["train"].texts, mean["train"].labels, mean["train"].ratings, strict=True):
+        rated = [rating for rating in ratings.tolist() if rating == rating]
+        assert label == sum(rated) / len(rated)
+        expected += [(text, rating) for rating in rated]
+    assert list(zip(each["train"].texts, each["train"].labels.tolist(), strict=True)) == expected
+    for name in ("validation", "test"):
+        assert each[name].labels.tolist() == mean[name].labels.tolist()
+        assert not set(each[name].texts) & set(each["train"].texts)
+        assert of_each[name] == of_mean[name]
+    assert of_each["train"] != of_mean["train"]
+    # Rows of the file are limited, and texts that repeat are left out, before a text has a row for each rater.
+    limited, _ = parts("each", max_rows={"train": 3})
+    assert len(set(limited["train"].texts)) == 3 < len(limited["train"])
+    once, _ = parts("each", drop_duplicates=True)
+    is_in_train = "essay 0" in each["train"].texts
+    assert once["train"].num_dropped == ({"duplicate": 1} if is_in_train else {})
+    counted = repeats(each["train"])
+    assert (counted.num_rows, counted.num_conflicting_rows) == ((1, 2) if is_in_train else (0, 0))
+
+
+def test_raters_that_change_places_are_other_data(tmp_path):
+    first = write(tmp_path / "a.csv", [("x", "1", "2")], "text one two")
+    second = write(tmp_path / "b.csv", [("x", "2", "1")], "text one two")
+    task, columns = RegressionTask(kind="regression", raters="mean"), Columns(text="text", label=["one", "two"])
+    samples = [load(file, task=task, columns=columns)["train"] for file in (first, second)]
+    assert samples[0].labels.tolist() == samples[1].labels.tolist()
+    assert len({samples_fingerprint(own, task) for own in samples}) == 2
+    joined = load([first, second], task=task, columns=columns)["train"]
+    assert joined.ratings.tolist() == [[1.0, 2.0], [2.0, 1.0]]

@@ -17,6 +17,7 @@ from paratune.metrics.regression import (
     length_bias,
     ordinal_scores,
     quadratic_kappa,
+    rater_scores,
     regression_scores,
     training_grades,
 )
@@ -327,3 +328,40 @@ def test_errors_by_length_without_a_spread_or_a_value():
     }
     for errors in ([], [math.nan], [math.inf]):
         assert length_bias(errors, [3] * len(errors)) == {"pearson": None, "quintiles": []}
+
+
+RATINGS = [[1, 2, np.nan], [3, 3, 2], [3, 5, 4], [4, np.nan, np.nan]]
+
+
+def test_raters_are_compared_with_each_other_and_the_model_with_them():
+    # The last row has one rating. Differences of a and b: -1, 0, -2; of a and c: 1, -1; of b and c: 1, 1.
+    lines = rater_scores([1.4, 3.2, 3.9, 9.0], RATINGS, ["a", "b", "c"], NumberScale(1.0, (1.0, 5.0)))
+    found = {line["who"]: line for line in lines}
+    two, model, of_a, _, of_c, of_mean = found.values()
+    assert (two["who"], two["num_rows"], two["bias"]) == ("two raters", 7, None)
+    assert two["rmse"] == pytest.approx((math.sqrt(5 / 3) + 1 + 1) / 3)
+    kappas = [
+        cohen_kappa_score(*pair, labels=range(1, 6), weights="quadratic")
+        for pair in (([1, 3, 3], [2, 3, 5]), ([3, 3], [2, 4]), ([3, 5], [2, 4]))
+    ]
+    assert two["qwk"] == pytest.approx(sum(kappas) / 3)
+    # The model minus a: 0.4, 0.2, 0.9; minus b: -0.6, 0.2, -1.1; minus c: 1.2, -0.1.
+    assert (model["who"], model["num_rows"]) == ("model and a rater", 8)
+    rmse = math.sqrt(1.01 / 3) + math.sqrt(1.61 / 3) + math.sqrt(1.45 / 2)
+    assert model["rmse"] == pytest.approx(rmse / 3)
+    assert model["bias"] == pytest.approx((1.5 / 3 - 1.5 / 3 + 1.1 / 2) / 3)
+    # Minus the means 1.5, 8/3 and 4: -0.1, 8/15, -0.1.
+    assert (of_mean["num_rows"], of_mean["bias"]) == (3, pytest.approx(1 / 9))
+    # The means of b and c, 2, 2.5 and 4.5, are the grades 2, 3 and 5.
+    assert (of_a["who"], of_a["num_rows"]) == ("a and the others", 3)
+    assert of_a["rmse"] == pytest.approx(math.sqrt((1 + 0.25 + 2.25) / 3))
+    assert of_a["bias"] == pytest.approx((-1 + 0.5 - 1.5) / 3)
+    expected = cohen_kappa_score([1, 3, 3], [2, 3, 5], labels=range(1, 6), weights="quadratic")
+    assert of_a["qwk"] == pytest.approx(expected)
+    assert of_a["pearson"] == pytest.approx(np.corrcoef([1, 3, 3], [2, 2.5, 4.5])[0, 1])
+    assert of_c["num_rows"] == 2
+
+
+def test_rows_with_one_rating_have_no_agreement():
+    for line in rater_scores([[4.0]], RATINGS[3:], ["a", "b", "c"]):
+        assert line == {"who": line["who"], "num_rows": 0, **dict.fromkeys(("qwk", "pearson", "rmse", "bias"))}

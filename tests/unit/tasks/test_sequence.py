@@ -283,3 +283,55 @@ def test_a_file_must_have_all_targets_of_a_model(tmp_path):
         targets_split(tmp_path, missing="refuse", table=TARGETS.slice(0, 4))
     with raises_code("data.empty", "lexis"):
         targets_split(tmp_path, table=TARGETS.slice(2, 2).set_column(2, "grammar", pa.array([None, 5.0])))
+
+
+RATED = pa.table(
+    {
+        "text": ["good film", "bad book", "it is", "so", "and"],
+        "one": ["6.0", "5.5", "", "7", " "],
+        "two": [5.0, float("nan"), 7.0, 5.5, None],
+    }
+)
+RATERS = RegressionTask(kind="regression", raters="mean")
+
+
+def test_the_target_is_the_mean_of_the_raters_that_rated(tmp_path):
+    columns = Columns(text="text", label=["one", "two"])
+    recipe, split = targets_split(tmp_path, RATERS, RATED, columns)
+    assert split.labels.tolist() == [5.5, 5.5, 7.0, 6.25]
+    assert split.num_dropped == {"label": 1}
+    assert recipe.heads() == []
+    recipe.resolve({"train": ("here", split.samples)}, "drop")
+    # All scores are multiples of 0.5, their mean 6.25 is not.
+    assert recipe.task.grades == [5.0, 7.0, 0.5]
+    outputs = np.array([[5.0], [6.0], [7.0], [6.0]], dtype=np.float32)
+    written = recipe.file_columns(split, outputs, TOKENIZER)
+    assert written["label"].tolist() == [5.5, 5.5, 7.0, 6.25]
+    # The first rater minus the second, where both rated.
+    assert written["bias_one"].to_pylist() == [1.0, None, None, 1.5]
+    assert written["bias_two"].to_pylist() == [-1.0, None, None, -1.5]
+    two, _, first, _, of_mean = recipe.details(split, outputs)["raters"]
+    # Two rows have two ratings: 6 and 5, 7 and 5.5; the model has 5 and 6.
+    assert two["rmse"] == pytest.approx(((1 + 1.5**2) / 2) ** 0.5)
+    assert two["qwk"] is not None
+    assert (first["who"], first["bias"]) == ("one and the others", 1.25)
+    assert of_mean["bias"] == pytest.approx((-0.5 - 0.25) / 2)
+    assert recipe.details(split, np.array([[5.0], [np.nan], [7.0], [6.0]])).keys() == {"length_bias"}
+    # A file may have another column with one score.
+    _, other = targets_split(tmp_path, RATERS, RATED.slice(3, 1), Columns(text="text", label="one"))
+    assert (other.labels.tolist(), other.samples.ratings) == ([7.0], None)
+
+
+def test_raters_without_a_number_are_refused(tmp_path):
+    columns = Columns(text="text", label=["one", "two"])
+    with raises_code("data.value_missing", "one + two", "4"):
+        targets_split(tmp_path, RATERS, RATED, columns, missing="refuse")
+    with raises_code("data.target_not_number", "one", "good"):
+        targets_split(tmp_path, RATERS, RATED.set_column(1, "one", pa.array(["6", "good", "", "", ""])), columns)
+    with raises_code("data.target_out_of_range", "two", "7"):
+        limited = RATERS.model_copy(update={"range": [0, 6]})
+        targets_split(tmp_path, limited, RATED.set_column(1, "one", pa.array(["6"] * 5)), columns)
+    with raises_code("data.column_missing", "two"):
+        targets_split(tmp_path, RATERS, RATED.drop_columns(["two"]), columns)
+    with raises_code("data.empty", "one"):
+        targets_split(tmp_path, RATERS, RATED.slice(4), columns)

@@ -1,12 +1,14 @@
 """Scores by slice: which rows belong to a slice, what is scored of them, and where there is no interval."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from raised import raises_code
 from scipy import stats
 from sklearn import metrics
 
 from paratune.records.predictions import write_predictions
+from paratune.records.scores import shown_metrics
 from paratune.verdicts.slices import scored_task, slice_records, wilson
 
 CLASSES = ("bad", "good")
@@ -186,3 +188,21 @@ def test_a_target_with_too_many_values_is_refused(tmp_path):
     task = numbers(tmp_path, np.arange(51.0), np.arange(51.0))
     with raises_code("data.too_many_values", "51", "50", num_values=51, limit=50):
         slice_records(task, "test", ["label"], {})
+
+
+def test_the_bias_of_a_rater_is_of_rows_with_two_ratings(tmp_path):
+    bias = np.asarray([1.0, 0.5, np.nan] * 10)
+    columns = {"label": np.tile([5.5, 6.75, 5.0], 10), "prediction": np.tile([6.0, 7.0, 5.0], 10)}
+    columns |= {f"bias_{name}": pa.array(own, from_pandas=True) for name, own in (("one", bias), ("two", -bias))}
+    write_predictions(tmp_path, "test", rows=np.arange(30), ids=None, columns=columns)
+    task = scored_task("run", tmp_path, "regression")
+    topic = np.asarray(["art"] * 27 + ["food"] * 2 + ["none"], dtype=object)
+    art, food, none = slice_records(task, "test", ["topic"], {"topic": topic})["topic"]
+    # Student's interval of the 18 rows with two ratings.
+    own = [1.0, 0.5] * 9
+    expected = stats.t.interval(0.95, 17, np.mean(own), stats.sem(own))
+    assert art["scores"]["bias_one"] == {"value": pytest.approx(0.75), "interval": pytest.approx(expected)}
+    assert art["scores"]["bias_two"]["value"] == pytest.approx(-0.75)
+    assert food["scores"]["bias_one"] == {"value": pytest.approx(0.75), "interval": None}
+    assert none["scores"]["bias_one"] == {"value": None, "interval": None}
+    assert shown_metrics("regression", [art]) == ["rmse", "bias", "bias_one", "bias_two"]

@@ -329,6 +329,22 @@ def length_table(run: RunRecord, suffix: str) -> Iterator[Table]:
     )
 
 
+def raters_table(run: RunRecord, suffix: str) -> Iterator[Table]:
+    """Yield how far raters and model agree, on test or else validation; nothing without a record."""
+    for split in [split for split in ("test", "validation") if split in run.summary.raters][:1]:
+        forms = {"num_rows": ",d", "qwk": ".4f", "pearson": ".4f", "rmse": ".4f", "bias": "+.4f"}
+        rows: list[Row] = [
+            [line["who"], *(TableCell(format_as(line[key], form), line[key], (run.name,), f"summary.raters.{split}")
+                            for key, form in forms.items())] for line in run.summary.raters[split]
+        ]  # fmt: skip
+        note = (
+            "Rows with two ratings or more; of several pairs the mean. The agreement of two raters is the ceiling of a "
+            "model and a rater. bias: mean of the first side minus the second."
+        )
+        heads = [("", "who"), ("Rows", "num_rows"), *((metric_name(key), key) for key in [*forms][1:])]
+        yield make_table(f"raters{suffix}", f"Agreement of raters: {run.name} on {split}", heads, rows, 1, (note,))
+
+
 def slices_csv(runs: Iterable[RunRecord]) -> dict[str, str]:
     """Return slices.csv by its name, with a line for each run, set and slice; nothing where no run has slices."""
     entries = [

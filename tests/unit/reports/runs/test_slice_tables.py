@@ -6,7 +6,7 @@ import json
 from make_run import edit_json, make_run
 
 from paratune import reports
-from paratune.reports.systems.tables import length_table, slice_tables
+from paratune.reports.systems.tables import length_table, raters_table, slice_tables
 
 
 def entry(value, num_rows, accuracy, interval, detail=None):
@@ -89,3 +89,15 @@ def test_errors_by_length_are_a_table_of_the_test_set(tmp_path):
     assert [column.name for column in table.columns] == list(quintile)
     assert table.notes[0].count("-0.125") == 1
     assert not [*length_table(reports.make([make_run(tmp_path / "b")], None).runs[0], "")]
+
+
+def test_raters_are_a_table_of_the_test_set_beside_the_model(tmp_path):
+    folder = make_run(tmp_path / "a", task="regression")
+    scores = {"num_rows": 1250, "qwk": 0.75, "pearson": 0.5, "rmse": 0.625, "bias": -0.25}
+    lines = [{"who": "two raters", **scores, "bias": None}, {"who": "ana and the others", **scores}]
+    edit_json(folder / "summary.json", raters={"validation": lines[:1], "test": lines})
+    (run,) = reports.make([folder], None).runs
+    (table,) = raters_table(run, "")
+    figures = ("1,250", "0.7500", "0.5000", "0.6250")
+    assert table.rows == (("two raters", *figures, "n/a"), ("ana and the others", *figures, "-0.2500"))
+    assert not [*raters_table(reports.make([make_run(tmp_path / "b")], None).runs[0], "")]
