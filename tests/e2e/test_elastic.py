@@ -117,12 +117,13 @@ def test_a_stopped_run_is_not_restarted(world: Path):
         wait_for(lambda: run.exists() and any(event["step"] >= 3 for event in steps_of(run)))
         for entry in (torchrun := psutil.Process(process.pid), *torchrun.children()):
             entry.send_signal(signal.SIGUSR1)
-        assert process.wait(PATIENCE_S) == EXIT_FAILED
+        # Otherwise torchrun would print a traceback for each rank; `paratune launch` reads the codes of the ranks.
+        assert process.wait(PATIENCE_S) == 0
     finally:
         end(process)
     output = (world / "stderr.txt").read_text()
     assert "a checkpoint was saved" in output
-    assert "--max-restarts" in output
+    assert "Traceback" not in output
     assert [path.read_text().strip() for path in codes.iterdir()] == [str(EXIT_STOPPED)] * 2
     assert len(read_json(run / "run.json")["sessions"]) == 1
 
