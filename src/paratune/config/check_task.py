@@ -58,9 +58,10 @@ def _columns(found: Contradictions) -> None:
         message = f"data.columns.label: {one_line(columns.label)} is a list; a column for each label needs multi_label"
         found.add(message, "data.columns.label", "task.kind")
     if isinstance(task, RegressionTask) and (isinstance(columns.label, list) or task.targets or task.raters):
-        num_columns, names = len(named_columns(columns.label)), task.targets or named_columns(columns.label)
-        if num_columns < 2 or num_columns != len({*names}) or len(names) != num_columns:
-            message = f"data.columns.label has {num_columns} columns: {one_line(columns.label)}; several targets, or "
+        own = named_columns(columns.label)
+        names = task.targets or own
+        if len(own) < 2 or len({len(own), len({*own}), len(names), len({*names})}) > 1:
+            message = f"data.columns.label has {len(own)} columns: {one_line(columns.label)}; several targets, or "
             message += "raters, need two or more, each once, and task.targets as many names; else name one column "
             message += "without brackets, and no task.raters"
             keys = ("data.columns.label", "task.raters", "task.targets")

@@ -115,6 +115,13 @@ def is_lower_better(metric: str) -> bool:
     return metric in LOWER_IS_BETTER or (metric.startswith(OWN_PREFIX) and metric.endswith(LOWER_ENDINGS))
 
 
+def metric_name(metric: str) -> str:
+    """Return the label of a metric, with an arrow to its better side."""
+    if metric not in LABELS and not metric.startswith(OWN_PREFIX):
+        return metric
+    return f"{metric_label(metric)} {'↓' if is_lower_better(metric) else '↑'}"
+
+
 def score_range(metric: str, task: str) -> tuple[float, float]:
     """Return the smallest and the largest possible value of a metric; scores of qa are per cent."""
     if metric.startswith((OWN_PREFIX, "bias")):

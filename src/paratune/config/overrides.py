@@ -41,6 +41,8 @@ def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
     for key, others in INSTEAD_OF.items():
         is_other = _value(part, key) not in (None, _value(base, key))
         superseded |= dict.fromkeys(others if is_other else (), part.place(key))
+    if _value(base, "data.split.validation") is not None:  # then a fold is the test set
+        superseded = {key: at for key, at in superseded.items() if key not in ("data.split.folds", "data.split.fold")}
     for key, (other, allowed) in EFFECTIVE_WITH.items():
         value = _value(part, other)
         value = value.get("function", value) if isinstance(value, dict) else value
@@ -62,7 +64,7 @@ def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
         if _value(layer, key) is not None and base.place(key) != SET:
             _remove(layer, key, place)
             split = _value(layer, "data.split")
-            if key.startswith("data.split.") and not {"validation", "test", "folds"} & {*split}:
+            if key.startswith("data.split.") and not {"validation", "test", "folds", "held_out"} & {*split}:
                 _remove(layer, "data.split", place)  # what is left of it has no effect
     return layer
 

@@ -248,7 +248,9 @@ def _cut_train(samples: Samples, data: Data) -> dict[str, Samples]:
     num_dropped = dict(samples.num_dropped)
     if groups is not None:
         assert samples.groups is not None
-        held_out = {samples.groups[row] for part, rows in rows_by_part.items() if part != "train" for row in rows}
+        # With `held_out`, groups are whole only in the test set.
+        whole = {"test"} if data.split.held_out is not None else rows_by_part.keys() - {"train"}
+        held_out = {samples.groups[row] for part in whole for row in rows_by_part[part]}
         kept_pseudo = np.array([row for row in pseudo if samples.groups[row] not in held_out], dtype=np.int64)
         if len(kept_pseudo) < len(pseudo):
             num_dropped[HELD_OUT] = len(pseudo) - len(kept_pseudo)

@@ -28,8 +28,8 @@ def split_rows(
 
     With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold`, `GroupKFold` or
     `StratifiedGroupKFold`, shuffled with the seed. `labels`, (num_rows,) class ids, are needed to stratify, and
-    `groups` for `group_by`. With `split.validation` the fold is the test part, as are the rows of the group
-    `split.held_out`, and the rest is cut by this share.
+    `groups` for `group_by`. With `split.validation` the fold is the test part, and the rest is cut by this share. The
+    rows of the group `split.held_out` are the test part, too; the rest is cut without groups.
 
     Raises:
         DataError: A part would be empty, or the shares leave nothing to train on.
@@ -45,7 +45,8 @@ def split_rows(
             message = f"data.split.held_out: {split.held_out} is the value of {len(test)} of {num_rows} rows of column "
             message += f"{split.group_by}{did_you_mean(str(split.held_out), set(groups or ()))}; name one of several"
             raise DataError(message, code="data.split_empty", key="data.split.held_out", value=split.held_out)
-        own_labels, own_groups = None if labels is None else labels[rest], groups and [groups[row] for row in rest]
+        own_labels = None if labels is None else labels[rest]
+        own_groups = [groups[row] for row in rest] if groups and split.held_out is None else None
         parts = split_rows(len(rest), split.model_copy(update=without), own_labels, own_groups)
         return {**{name: rest[rows] for name, rows in parts.items()}, "test": test}
     shares = {} if split.folds is not None else _shares(split)

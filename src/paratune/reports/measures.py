@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from paratune.base.units import NOT_AVAILABLE, percent_change
-from paratune.config.metric_names import LABELS, OWN_PREFIX, direction, is_lower_better, metric_label
+from paratune.config.metric_names import LABELS, direction, metric_name
 from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord, number_in, steps_taken
@@ -300,13 +300,6 @@ def named(*keys: str) -> tuple[Measure, ...]:
 
 STEP_PARTS = named(*(f"{phase}_mean_ms" for phase in ALL_PHASES))
 TOTAL_PARTS = named(*(f"{phase}_s" for phase in ALL_PHASES))
-
-
-def metric_name(metric: str) -> str:
-    """Return the label of a metric, with an arrow to its better side."""
-    if metric not in LABELS and not metric.startswith(OWN_PREFIX):
-        return metric
-    return f"{metric_label(metric)} {'↓' if is_lower_better(metric) else '↑'}"
 
 
 def score(split: str, metric: str, *, of_constant: bool = False) -> Measure:

@@ -16,12 +16,11 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_as
-from paratune.config.metric_names import direction
+from paratune.config.metric_names import direction, metric_name
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.amounts import amount_text, scale_of
 from paratune.reports.document import ReportSection, StatementBox
-from paratune.reports.measures import metric_name
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.judging import AxisEffects
 from paratune.reports.systems.model import CellRun, Configuration, Systems, values_label

@@ -29,9 +29,9 @@ from paratune.base.units import (
     format_duration,
     format_number,
 )
+from paratune.config.metric_names import metric_name
 from paratune.reports.comparison import Comparison
 from paratune.reports.document import Statement
-from paratune.reports.measures import metric_name
 from paratune.reports.outcomes import SweepReport, chosen_table
 from paratune.reports.rows import TARGETS_GROUP
 from paratune.reports.run import Report

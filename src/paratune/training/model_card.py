@@ -15,7 +15,7 @@ from paratune.base.atomic import write_text
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration, format_number
 from paratune.config.feasibility import DEMO_MODEL
-from paratune.config.metric_names import LABELS, is_lower_better, metric_label
+from paratune.config.metric_names import LABELS, metric_name
 from paratune.config.sections import named_columns
 from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as
@@ -169,8 +169,7 @@ def _scores(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) ->
                 continue  # f1 is f1_macro
             interval, other = intervals.get(metric), (constant.get(split) or {}).get(metric)
             between = NOT_AVAILABLE if interval is None else " to ".join(f"{limit:.4f}" for limit in interval)
-            title = f"{metric_label(metric)} {'↓' if is_lower_better(metric) else '↑'}"
-            yield split, format_number(num_rows), title, _score(value), between, _score(other)
+            yield split, format_number(num_rows), metric_name(metric), _score(value), between, _score(other)
 
 
 def _data(run: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -76,13 +76,16 @@ def slice_records(
                 slices[f"Q{number + 1}"] = places, tokens
         else:
             texts = np.asarray([str(value) for value in column], dtype=object)
+            names, numbers_of, counts = np.unique(texts, return_inverse=True, return_counts=True)
+            parts = np.split(np.argsort(numbers_of, kind="stable"), np.cumsum(counts)[:-1])
+            places_of = dict(zip(names.tolist(), parts, strict=True))
             numbers: dict[str, float] = {}
-            for text in set(texts.tolist()):
+            for text in places_of:
                 with suppress(ValueError):
                     numbers[text] = float(text)
             ordered = sorted(numbers, key=lambda text: (numbers[text], text))
-            ordered += sorted({*texts.tolist()} - numbers.keys(), key=lambda text: (text.casefold(), text))
-            slices = {text: (np.flatnonzero(texts == text), None) for text in ordered}
+            ordered += sorted(places_of.keys() - numbers.keys(), key=lambda text: (text.casefold(), text))
+            slices = {text: (places_of[text], None) for text in ordered}
         records[name] = []
         for value, (places, detail) in slices.items():
             part = PredictionRows(rows.run, {column: cells[places] for column, cells in rows.columns.items()})

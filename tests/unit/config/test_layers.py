@@ -345,3 +345,17 @@ def test_two_settings_of_one_place_stay_an_error(tmp_path: Path, upper: list[str
     for path, overrides in (("a.yaml", upper), ("b.yaml", [])):
         with raises_code("config.conflict"):
             load_config(tmp_path / path, overrides)
+
+
+def test_a_file_of_validation_leaves_the_test_set_held_out(tmp_path: Path):
+    split = "split: {validation: 0.1, stratify: true}"
+    assert split in FULL
+    held_out = "split: {held_out: x, group_by: g, validation: 0.1}"
+    write(
+        tmp_path, a=FULL.replace(split, held_out), b=FULL.replace(split, "split: {folds: 5, fold: 0, validation: 0.1}")
+    )
+    found = load_config(tmp_path / "a.yaml", ["data.validation=v.csv"]).config.data.split
+    assert found is not None
+    assert (found.held_out, found.validation) == ("x", None)
+    with raises_code("config.conflict", "data.split.folds"):
+        load_config(tmp_path / "b.yaml", ["data.validation=v.csv"])

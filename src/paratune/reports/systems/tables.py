@@ -8,11 +8,11 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, format_as
-from paratune.config.metric_names import ScoreTarget
+from paratune.config.metric_names import ScoreTarget, metric_name
 from paratune.records.finished import RunRecord, gpus_of
 from paratune.records.scores import extreme_slices, notes, shown_metrics, slice_score
 from paratune.reports.amounts import amount, scale_of
-from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, cost, metric_name, named, score
+from paratune.reports.measures import MEASURES, STEP_PARTS, Measure, cost, named, score
 from paratune.reports.rows import results_csv, target_measures
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.runs.sameness import Difference, setting_text
