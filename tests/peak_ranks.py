@@ -207,6 +207,8 @@ def _measured(case: Case, rank: int) -> int:
 def one_rank(rank: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # `_alive` reads all objects of the collector, twice in each case: not those of the imports
     # Without an accelerator there is no pinned memory; the placement of shards is the same.
     fsdp.CPUOffloadPolicy = partial(CPUOffloadPolicy, pin_memory=False)  # type: ignore[misc, assignment]
     for world_size in WORLD_SIZES:
