@@ -76,9 +76,9 @@ def slice_records(
                 slices[f"Q{number + 1}"] = places, tokens
         else:
             texts = np.asarray([str(value) for value in column], dtype=object)
-            names, numbers_of, counts = np.unique(texts, return_inverse=True, return_counts=True)
+            found, numbers_of, counts = np.unique(texts, return_inverse=True, return_counts=True)
             parts = np.split(np.argsort(numbers_of, kind="stable"), np.cumsum(counts)[:-1])
-            places_of = dict(zip(names.tolist(), parts, strict=True))
+            places_of = dict(zip(found.tolist(), parts, strict=True))
             numbers: dict[str, float] = {}
             for text in places_of:
                 with suppress(ValueError):
