@@ -69,11 +69,12 @@ check: lint
 	{ test -z "$$tests" || $(BIN)/python -m pytest -q -m 'not slow and not gpu' -n 2 --dist worksteal $$tests; }
 
 # A failed case is repeated once, and listed: these tests wait for processes on a machine that may be busy.
+# BRIEF=1 leaves out variations of other tests (tests/conftest.py), half of the time.
 test-slow: install
-	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal --reruns 1
+	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu$(if $(BRIEF), and not thorough)' -n 2 --dist worksteal --reruns 1
 
 test-slurm: install slurm
-	$(BIN)/python -m pytest -m slurm tests/slurm
+	$(BIN)/python -m pytest -m 'slurm$(if $(BRIEF), and not thorough)' tests/slurm
 
 # One process, because tests share the GPU's memory.
 test-gpu: install
