@@ -15,10 +15,10 @@ PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_130, 14_500),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_135, 14_500),
     "planning": (PLAN, (), 5_955, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_560, 4_300),
+    "config": (("config/*",), TRAINER, 5_565, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
     "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_005, 5_600),
@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 81_990
+MOST = 82_000
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
 
 REWRITTEN = (

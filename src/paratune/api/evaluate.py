@@ -14,6 +14,7 @@ from paratune.api.process import process_as_before, set_up_process, several
 from paratune.api.run import Run, run_folder
 from paratune.api.split_rows import split_table
 from paratune.base.units import format_share
+from paratune.config.sections import has_targets
 from paratune.console import stdout_for_results
 from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError, coded, option_error, require_at_least
@@ -107,7 +108,8 @@ def evaluate(
         from paratune.data.load import mark_pseudo, refuse_pseudo
         from paratune.data.slices import slice_values
         from paratune.tasks.own_metrics import own_scores
-    _check_by(by, trained.task.kind, name, trained.columns.label, getattr(trained.task, "raters", None))
+    is_several = has_targets(trained.columns.label, getattr(trained.task, "raters", None))
+    _check_by(by, trained.task.kind, name, is_several=is_several)
     split = trained.read(source, table, require_labels=True)
     refuse_pseudo(mark_pseudo(split.samples, table), "--data", source)
     values = slice_values(split, by, model_reading(name))
@@ -157,9 +159,9 @@ def _by_value(labels: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
     return by_value
 
 
-def _check_by(by: Sequence[str], kind: str, target: str, label: object, raters: object) -> None:
+def _check_by(by: Sequence[str], kind: str, target: str, *, is_several: bool) -> None:
     reason = None
-    if by and kind == "regression" and isinstance(label, list) and raters is None:
+    if by and kind == "regression" and is_several:
         reason = "the model has several targets, whose scores are not of slices"
     if by and kind == "mlm":
         reason = "the scores of a masked LM are of windows and not of rows"
@@ -210,7 +212,8 @@ def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *,
     if not splits:
         message = f"{folder} has no predictions of a scored split; add --data FILE"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder))
-    _check_by(by, run.task, target, run.setting("data.columns.label"), run.setting("task.raters"))
+    is_several = has_targets(run.setting("data.columns.label"), run.setting("task.raters"))
+    _check_by(by, run.task, target, is_several=is_several)
     slices = {}
     for split in splits:
         with stdout_for_results(), _unknown_as_error(target):

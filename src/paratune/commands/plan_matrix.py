@@ -13,7 +13,7 @@ from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
-from paratune.sweeps.cell import Cell, invalid, none_possible
+from paratune.sweeps.cell import Cell, first_training, invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 
@@ -77,9 +77,9 @@ def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[Path], *, run_c
     baseline = cell.loaded.config.baseline
     if baseline is not None:
         return {"reason": f"baseline: {baseline.kind} has no steps to plan"}
-    model = Path(cell.loaded.config.model.name)
-    if model.name in cell.record.needs and not model.is_dir():
-        return {"reason": f"its model is that of {model.name}, which is trained first"}
+    first = first_training(cell.loaded.config, cell.record.needs)
+    if first is not None and not Path(cell.loaded.config.model.name).is_dir():
+        return {"reason": f"its model is that of {first}, which is trained first"}
     num_nodes = cell.record.num_nodes
     own = replace(
         shared,

@@ -7,9 +7,10 @@ an ensemble of teachers: `{size: large, seed: [1, 2, 3]}`.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from paratune.base.grouping import grouped
@@ -177,6 +178,12 @@ def resolve_needs(
         layer = merge(layer, layer_of(key, value, {key: place or SourceLocation(matrix.source.name)}))
         needs += names
     return layer, tuple(needs), ()
+
+
+def first_training(config: Config, needs: Collection[str]) -> str | None:
+    """Return the needed run whose model is trained further; None for another model."""
+    name = Path(config.model.name).name
+    return name if name in needs else None
 
 
 def check_needs(cells: Sequence[Cell]) -> Iterator[Cell]:

@@ -35,7 +35,7 @@ from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, is_installed, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, Value
-from paratune.sweeps.cell import INITIAL, TEACHER, Cell, check_needs, resolve_needs
+from paratune.sweeps.cell import INITIAL, TEACHER, Cell, check_needs, first_training, resolve_needs
 from paratune.sweeps.matrix import Matrix, ProbeLength
 
 MAX_CELLS = 10_000
@@ -192,7 +192,7 @@ def _cell(
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
         return Cell(record, problems=tuple(problems))
-    if loaded.config.model.from_scratch and Path(str(loaded.config.model.name)).name in needs:
+    if loaded.config.model.from_scratch and first_training(loaded.config, needs):
         message = f"{INITIAL} is the model of a run, and model.from_scratch replaces it by new weights; set it on the "
         at = layer.place("model.from_scratch")
         problem = Problem(f"{message}value of the first training", (INITIAL,), at, code="sweep.invalid")

@@ -218,13 +218,13 @@ def _with_changed_needs(folder: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
     begun = {cell.name for cell in cells if cell.is_begun}
     for cell in cells:
         old = [f"{name} has other settings now" for name in cell.record.needs if name in changed]
-        if cell.is_begun and not old:  # the sweep, or a job, may have been killed between the two
-            names = [cell.name, *(name for name in cell.record.needs if name in begun)]
-            files = [cell_run_folder(folder, name) / records.RUN_FILE for name in names]
-            created = [str(records.read_json(file).get("created")) for file in files] if names[1:] else [""]
-            old = [
-                f"{name} was trained again since" for name, at in zip(names, created, strict=False) if at > created[0]
-            ]
+        needed = begun & {*cell.record.needs}
+        if cell.is_begun and needed and not old:  # the sweep, or a job, may have been killed between the two
+            files = {name: cell_run_folder(folder, name) / records.RUN_FILE for name in (cell.name, *sorted(needed))}
+            created = {name: records.read_json(file).get("created") or "" for name, file in files.items()}
+            # An unknown time says nothing.
+            own = created[cell.name]
+            old = [f"{name} was trained again since" for name, at in created.items() if own and at > own]
         if not old or not cell.is_begun or cell.changed or cell.record.state == "skipped":
             yield cell
         else:

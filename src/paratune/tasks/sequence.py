@@ -265,10 +265,8 @@ class RegressionRecipe(SequenceRecipe):
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         """Return the scores; of several targets their means, None where one of them is undefined."""
         task = self._task
-        scale, labels_NK = (
-            regression.grade_scale(task.round_to, task.range, task.grades),
-            _labels(split).reshape(outputs.shape),
-        )
+        scale = regression.grade_scale(task.round_to, task.range, task.grades)
+        labels_NK = _labels(split).reshape(outputs.shape)
         scores = [regression.regression_scores(*pair, scale) for pair in zip(outputs.T, labels_NK.T, strict=True)]
         if len(scores) == 1:
             return scores[0]
