@@ -14,7 +14,7 @@ from paratune.api.process import process_as_before, set_up_process, several
 from paratune.api.run import Run, run_folder
 from paratune.api.split_rows import split_table
 from paratune.base.units import format_share
-from paratune.config.sections import has_targets
+from paratune.config.metric_names import has_targets
 from paratune.console import stdout_for_results
 from paratune.console.notebook import html_table
 from paratune.errors import CheckpointError, ConfigError, coded, option_error, require_at_least

@@ -7,9 +7,10 @@ import numpy as np
 
 from paratune.api.tokenizing import tokenizing_of
 from paratune.config.load import LoadedConfig, allow_code
+from paratune.config.metric_names import has_targets
 from paratune.config.own_code import RECIPE_KEY, importable_parts, named_code
 from paratune.config.permission import is_allowed, require_allowed
-from paratune.config.sections import Config, Data, data_sources, has_targets, named_columns, text_columns
+from paratune.config.sections import Config, Data, data_sources, named_columns, text_columns
 from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.columns import with_paths
 from paratune.data.labels import as_number
@@ -24,10 +25,8 @@ def check_kind(task: Task, label: str | list[str] | None) -> None:
     """Raise an error for a task that these figures do not cover."""
     several = " of several targets" * has_targets(label, getattr(task, "raters", None))
     if task.kind not in KINDS or several:
-        message = (
-            f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is {task.kind}{several}; "
-        )
-        message += "paratune data without --figures describes the data in words"
+        message = f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is {task.kind}{several}"
+        message += "; paratune data without --figures describes the data in words"
         raise ConfigError(message, code="task.unsupported", option="--figures", kind=task.kind)
 
 

@@ -99,6 +99,11 @@ LABELS = {
 """Titles of metrics in tables, in the order of the columns; other metrics follow with their own names."""
 
 
+def has_targets(label: str | list[str] | None, raters: str | None) -> bool:
+    """Return whether the label of a regression is several targets: a list of columns that are not raters of one."""
+    return isinstance(label, list) and raters is None
+
+
 def direction(metric: str) -> Direction:
     """Return whether larger ("max") or smaller ("min") values of a metric are better.
 

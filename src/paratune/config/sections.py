@@ -78,11 +78,6 @@ def named_columns(columns: str | list[str] | None) -> list[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def has_targets(label: str | list[str] | None, raters: str | None) -> bool:
-    """Return whether the label of a regression is several targets: a list of columns that are not raters of one."""
-    return isinstance(label, list) and raters is None
-
-
 def text_columns(columns: Columns) -> list[str]:
     """Return the columns of all texts."""
     return [name for key in (columns.text, columns.text_pair, columns.negative) for name in named_columns(key)]
