@@ -24,7 +24,7 @@ from paratune.commands.doctor_run import queued_run
 from paratune.config.load import check_layer, load_config
 from paratune.config.overrides import read_layers
 from paratune.config.sections import Columns, Config, named_columns, run_path
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import TOKENS_FILE, local_path, path_and_split
 from paratune.config.task_sections import (
     EmbeddingTask,
     MultipleChoiceTask,
@@ -354,6 +354,10 @@ def make_files(config: Config, folder: Path) -> None:
             continue
         path, _ = path_and_split(folder / path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.suffix:  # tokens of a corpus, which no check reads
+            path.mkdir()
+            (path / TOKENS_FILE).write_text("{}")
+            continue
         numbers = range(1000 * number, 1000 * number + 200)
         if isinstance(config.task, TokenClassificationTask):
             path.write_text("\n\n".join(_tagged(config.task, n) for n in numbers) + "\n", encoding="utf-8")

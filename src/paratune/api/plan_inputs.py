@@ -13,7 +13,7 @@ from paratune.base.text import plain
 from paratune.config.load import load_values
 from paratune.config.own_code import importable_parts
 from paratune.config.permission import is_allowed
-from paratune.errors import ConfigError, DataError, coded, option_error
+from paratune.errors import ConfigError, DataError, option_error
 from paratune.records import SUMMARY_FILE
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import RUNS_FOLDER, SWEEP_FILE
@@ -109,18 +109,15 @@ def _assumed_sequences(config: "Config") -> int | None:
 def _model_config(model: Any) -> Any:
     """Return the configuration of the model; if it is not available, the known one of a published model."""
     from paratune.models.config import load_config as load_model_config
-    from paratune.models.config import override
-    from paratune.models.known import known_config
+    from paratune.models.config import override, published_config
 
+    if model.from_scratch and model.tokenizer is not None and not Path(model.tokenizer).exists():
+        model = model.model_copy(update={"tokenizer": None})  # it is not made yet: the vocabulary is that of the model
     try:
         return load_model_config(model)
     except ConfigError as error:
-        known = None if Path(model.name).exists() else known_config(model.name)
-        if known is None:
-            raise
+        known = published_config(model.name, error)
         override(known, model)
-        extra = coded("plan.published_shape", name=model.name)
-        log.warning("planned with the published shape of %s: %s", model.name, error, extra=extra)
         return known
 
 

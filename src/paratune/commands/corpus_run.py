@@ -33,13 +33,26 @@ from paratune.reports.corpus import corpus_html, perplexity_page
 
 log = logging.getLogger(__name__)
 
+
+def _run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
+    totals = store.run_store(corpus, workers, display)
+    if corpus.store.tokens is None:
+        return totals
+    # Imported here: transformers takes seconds.
+    from paratune.data.token_shards import finish_tokens
+    from paratune.tasks.corpus_tokens import TokenWriter
+
+    tokens = store.store_tokens(corpus, workers, display, make_writer=TokenWriter, finish_tokens=finish_tokens)
+    return totals | {"tokens": tokens}
+
+
 STAGES: dict[str, tuple[str, Callable[[Corpus, Workers, Display], dict[str, Any]]]] = {
     "index": (index.FOLDER, index.run_index),
     "fetch": (fetch.FOLDER, fetch.run_fetch),
     "extract": (extract.FOLDER, extract.run_extract),
     "clean": (clean.FOLDER, clean.run_clean),
     "sentences": (sentences.FOLDER, partial(sentences.run_sentences, page=perplexity_page)),
-    "store": (store.FOLDER, store.run_store),
+    "store": (store.FOLDER, _run_store),
 }
 """Name of a stage -> its folder and function, in order; the report is written after the last one."""
 EXAMPLE_CONTACTS = ("name@your.institution.pt", "name@institution.pt")

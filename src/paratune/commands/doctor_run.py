@@ -24,7 +24,7 @@ from paratune.config.own_code import importable_parts
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, data_sources, named_columns
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import has_tokens, local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
     EmbeddingTask,
@@ -149,14 +149,14 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None, setup: Q
         return DataFacts(findings=tuple(notes), max_length=max_length, model_limit=model_limit)
     findings: dict[tuple[str, ...], Finding] = {}
     for key, source in sources:
-        if source.startswith("hub:"):  # reading it could download it
+        if source.startswith("hub:") or has_tokens(source):  # reading it could download it
             continue
         for finding in _source_findings(key, source, config, setup):
             # Files of the same table have the same column of ids; other problems differ between files.
             same = (finding.where,) if finding.code == "text_is_id" else (finding.where, finding.fact)
             findings.setdefault((finding.code, *same), finding)
     is_own = not any(getattr(config.data, name) for name in ("train", "validation", "test"))
-    if findings or is_own or any(source.startswith("hub:") for _, source in sources):
+    if findings or is_own or any(source.startswith("hub:") or has_tokens(source) for _, source in sources):
         return DataFacts(findings=tuple(findings.values()), max_length=max_length, model_limit=model_limit)
     try:
         parts = load_samples(config.data.model_copy(update={"missing": "drop"}), config.task)

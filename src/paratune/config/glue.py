@@ -117,6 +117,7 @@ QA_COLUMNS: Final[dict[str, str]] = {"text": "question", "text_pair": "context",
 IMPLIED_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "qa": QA_COLUMNS,
     "token_classification": {"text": "tokens", "label": "tags"},
+    "mlm": {"text": "text"},
 }
 """Columns by the kind of the task, which a file need not name."""
 

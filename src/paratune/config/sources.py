@@ -5,6 +5,8 @@ from pathlib import Path
 
 CODE = "code:"
 """Start of a source that is the user's own function; see docs/howto/extend.md."""
+TOKENS_FILE = "tokens.json"
+"""The last file of a folder of tokens that `paratune corpus` writes."""
 
 
 def local_path(source: str) -> Path | None:
@@ -14,6 +16,12 @@ def local_path(source: str) -> Path | None:
     """
     # Not Path.expanduser, which raises for an unknown user.
     return None if source.startswith(("hub:", "demo:", CODE)) else Path(os.path.expanduser(source))  # noqa: PTH111
+
+
+def has_tokens(source: str) -> bool:
+    """Return whether a source is a folder of finished tokens; see `paratune.data.token_shards`."""
+    path = local_path(source)
+    return path is not None and (path / TOKENS_FILE).is_file()
 
 
 def path_and_split(path: Path) -> tuple[Path, str | None]:

@@ -439,6 +439,19 @@ class SentenceSettings(Section):
         return self
 
 
+class Tokens(Section):
+    """Tokens of the texts, from which a masked language model is trained without the texts in memory."""
+
+    tokenizer: Text
+    """Folder of the tokenizer. Tokens are made once it exists: it is usually trained on the texts of this corpus."""
+    max_length: Positive = 512
+    """As `data.max_length` of the training: tokens of a window, special ones included."""
+    windows: Literal["joined", "documents"] = "joined"
+    """As `task.windows` of the training; the last window of each shard has the rest of its documents."""
+    whole_words: bool = False
+    """As `task.whole_words` of the training."""
+
+
 class Store(Section):
     """The finished corpus: tables, and texts for training."""
 
@@ -446,6 +459,8 @@ class Store(Section):
     """Share of the documents in the validation split, chosen by the SHA-256 of their text."""
     unit: Literal["documents", "sentences"] = "documents"
     """Unit of a row of the texts for training."""
+    tokens: Tokens | None = None
+    """What else is written: tokens of the same texts; null: none."""
 
 
 class Corpus(Section):

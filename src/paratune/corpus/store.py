@@ -3,17 +3,18 @@
 WORK/6_store/documents/   a stage, see `paratune.corpus.stage`: part-00000.parquet, ...
 WORK/6_store/sentences/   another stage
 WORK/6_store/texts/       see `write_texts`
+WORK/6_store/tokens/      with `store.tokens`, another stage: train/00000/, ..., as the token writer writes them
 WORK/6_store/stage.json   totals; written last
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -22,8 +23,24 @@ from paratune.base.atomic import replace_folder
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA, ShardWriter, read_rows, writing
-from paratune.corpus.stage import STAGE_FILE, Stage, Workers, finished_record, run_stage, stage_tables, write_begun
+from paratune.corpus.shard import (
+    STORED_DOCUMENT_SCHEMA,
+    STORED_SENTENCE_SCHEMA,
+    ShardWriter,
+    read_rows,
+    text_columns,
+    writing,
+)
+from paratune.corpus.stage import (
+    STAGE_FILE,
+    Stage,
+    Workers,
+    finished_record,
+    run_stage,
+    stage_output,
+    stage_tables,
+    write_begun,
+)
 from paratune.errors import CheckpointError, ConfigError, DataError, coded
 from paratune.records import write_json
 
@@ -36,8 +53,19 @@ FORMAT = 1  # version of the files; increased when the same input gives other fi
 TRAIN, VALIDATION = "train", "validation"
 SPLITS = (TRAIN, VALIDATION)
 TEXTS_FOLDER = "texts"
+TOKENS = "tokens"
+_TOKENS_SCHEMA = pa.schema(
+    text_columns("split", "name", "sha256") | dict.fromkeys(("num_rows", "num_windows", "num_tokens"), pa.int64())
+)
 _TEXTS_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 _OF_DOCUMENT = ("url", "timestamp", "digest", "split")
+
+
+class TokenWriter(Protocol):
+    """Writes tokens in shards, and returns the settings and the entries of shards; can be pickled."""
+
+    def settings(self) -> dict[str, Any]: ...
+    def write(self, folder: Path, texts: Sequence[str]) -> dict[str, Any]: ...
 
 
 def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
@@ -99,6 +127,54 @@ def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     }
     write_json(folder / STAGE_FILE, totals)
     return totals
+
+
+def store_tokens(
+    corpus: Corpus,
+    workers: Workers,
+    display: Display,
+    *,
+    make_writer: Callable[..., TokenWriter],
+    finish_tokens: Callable[[Path, dict[str, Any], list[dict[str, Any]]], None],
+) -> dict[str, int] | None:
+    """Write the tokens of a finished store, and return their number by split; None where it has no tokenizer yet.
+
+    Args:
+        make_writer: Returns the writer of `store.tokens`, which is in `corpus`, from its values.
+        finish_tokens: Writes the last file of a folder of shards, from `TokenWriter.settings` and the entries.
+    """
+    options, folder = corpus.store.tokens, Path(corpus.work) / FOLDER
+    assert options is not None
+    if not Path(options.tokenizer).is_dir():
+        texts, extra = folder / TEXTS_FOLDER / f"{TRAIN}.parquet", coded("corpus.no_tokenizer", path=options.tokenizer)
+        text = "store: no tokens yet: %s does not exist; make it (paratune tokenizer train %s --out %s), "
+        text += "and repeat the command"
+        log.warning(text, options.tokenizer, texts, options.tokenizer, extra=extra)
+        return None
+    writer, place, before = make_writer(**options.model_dump()), folder / TOKENS, folder / corpus.store.unit
+    settings, work = writer.settings(), partial(token_shards, writer, place)
+    stage = Stage("store tokens", place, _TOKENS_SCHEMA, work, [settings, FORMAT], stage_output(before))
+    run_stage(stage, [*enumerate(stage_tables(before))], workers=workers, display=display)
+    entries = [row for table in stage_tables(place) for row in read_rows(table)]
+    counts = {}
+    for split in SPLITS:
+        of_split = [row for row in entries if row["split"] == split]
+        counts[split] = sum(row["num_tokens"] for row in of_split)
+        if of_split:
+            with writing(folder=place):
+                finish_tokens(place / split, settings, of_split)
+            log.info("store: %d tokens in %s", counts[split], place / split)
+    return counts
+
+
+def token_shards(writer: TokenWriter, folder: Path, number: int, table: Path) -> Iterator[dict[str, Any]]:
+    """Write the tokens of the texts of a table, a shard for each split that has some, and yield their entries."""
+    texts: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for row in read_rows(table, ["text", "split"]):
+        if row["text"].strip():
+            texts[row["split"]].append(row["text"])
+    for split in (split for split in SPLITS if texts[split]):
+        yield writer.write(folder / split / f"{number:05d}", texts[split]) | {"split": split}
 
 
 def stored_documents(validation: float, table: Path) -> Iterator[dict[str, Any]]:

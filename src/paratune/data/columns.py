@@ -55,6 +55,24 @@ class AnswerSpan(NamedTuple):
         return self.start + len(self.text)
 
 
+class UnreadTexts(list[str]):
+    """The texts of rows that were read as tokens: their number, and no text."""
+
+    def __init__(self, source: str, num_rows: int) -> None:
+        """Keep the number of texts, and the name of the tokens for messages."""
+        self._source, self._num_rows = source, num_rows
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def __getitem__(self, place: Any) -> Any:
+        message = f"{self._source} has tokens and no texts, which this needs; name a file with the texts instead"
+        raise DataError(message, code="data.only_tokens", source=self._source)
+
+    def __iter__(self) -> Any:
+        return self[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Texts with their labels, ids, rows and groups, in the order of the file."""
@@ -99,6 +117,11 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the texts were read; of rows that were read as tokens only their number is known."""
+        return not isinstance(self.texts, UnreadTexts)
 
     @property
     def sources(self) -> list[str] | None:

@@ -32,6 +32,8 @@ MOST_LABELS = 20
 NUM_EXAMPLES = 3
 _MOST_CHARACTERS, _MOST_TOKENS = 500, 100
 """Of a text and of its tokens in an example; a line of the terminal has fewer."""
+_PART = 1 << 24
+"""Tokens of a split that are in memory at a time."""
 _TABLE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "source": lambda about: about["source"],
     "rows": lambda about: about["num_rows"],
@@ -160,14 +162,17 @@ def _examples(split: Split, task: Task, tokenizer: Any) -> Iterator[dict[str, An
     _, first = np.unique(of_sequence, return_index=True)  # the first sequence of each row that begins one
     shown = first[:NUM_EXAMPLES].tolist()
     if store.num_unknown:
-        place = int(np.argmax(np.asarray(store.tokens) == unknown))
+        parts = (slice(begin, begin + _PART) for begin in range(0, store.num_tokens, _PART))
+        place = next(
+            part.start + int(np.argmax(is_it)) for part in parts if (is_it := store.tokens[part] == unknown).any()
+        )
         sequence = int(np.searchsorted(store.offsets, place, side="right")) - 1
         row = int(of_sequence[sequence])
         if row not in (of_sequence[number] for number in shown):
             shown[NUM_EXAMPLES - 1 :] = [sequence]
     for sequence in shown:
         row, samples = int(of_sequence[sequence]), split.samples
-        texts: dict[str, str] = {"text": samples.texts[row]}
+        texts: dict[str, str] = {"text": samples.texts[row]} if samples.has_texts else {}
         for key, values in (("text_pair", samples.text_pairs), ("negative", samples.negatives)):
             texts |= {} if values is None else {key: values[row]}
         if samples.choices is not None:
@@ -232,7 +237,7 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         cells = (plain(value) if isinstance(value, str) else format_number(value) for value in values)
         pieces = re.findall(".{1,37}", plain(name))  # names of labels may be long; rich would shrink the numbers
         table.add_row(Text("\n".join(pieces)), *map(Text, cells))
-    about_columns = f"Columns   {columns}; at most {description['max_length']} tokens in a sequence"
+    about_columns = f"Columns   {columns or 'none'}; at most {description['max_length']} tokens in a sequence"
     parts: list[RenderableType] = [Text(plain(about_columns)), Text(""), table, Text("")]
     for example in description["examples"]:
         texts = {**example["texts"], "tokens": f"{example['num_tokens']}: {' '.join(example['tokens'])}"}

@@ -27,11 +27,11 @@ Key = tuple[str, str]
 class Repeats:
     """Counts of texts that repeat inside one split."""
 
-    num_rows: int
+    num_rows: int | None
     """Rows whose text occurred in an earlier row."""
-    num_conflicting_texts: int
+    num_conflicting_texts: int | None
     """Texts that occur with more than one label."""
-    num_conflicting_rows: int
+    num_conflicting_rows: int | None
     """Rows with such a text."""
 
 
@@ -66,7 +66,9 @@ def _keys(samples: Samples) -> list[Key]:
 
 
 def repeats(samples: Samples) -> Repeats:
-    """Count the texts that repeat inside a split."""
+    """Count the texts that repeat inside a split; unknown where it was read as tokens."""
+    if not samples.has_texts:
+        return Repeats(None, None, None)
     labels_of: dict[Key, list[Any]] = {}
     if samples.ratings is not None:  # a text may have a row for each rater, one after the other
         samples = samples.take(np.flatnonzero(np.diff(samples.rows, prepend=-1)))
@@ -78,12 +80,15 @@ def repeats(samples: Samples) -> Repeats:
 
 
 def overlaps(splits: Mapping[str, Samples]) -> list[Overlap]:
-    """Count the texts that each pair of splits shares; pairs that share none are omitted."""
-    keys = {name: _keys(samples) for name, samples in splits.items()}
+    """Count the texts that each pair of splits shares; pairs that share none are omitted.
+
+    Splits that were read as tokens are omitted, too: `paratune corpus` puts equal texts into one split.
+    """
+    keys = {name: _keys(samples) for name, samples in splits.items() if samples.has_texts}
     sets = {name: set(split_keys) for name, split_keys in keys.items()}
     pairs = [
         Overlap(first, second, sum(key in sets[first] for key in keys[second]), len(keys[second]))
-        for first, second in combinations(splits, 2)
+        for first, second in combinations(keys, 2)
     ]
     return [overlap for overlap in pairs if overlap.num_rows]
 
@@ -117,8 +122,12 @@ def text_hashes(samples: Samples) -> npt.NDArray[np.uint64]:
 
 
 def write_text_hashes(path: Path, samples: Samples) -> None:
-    """Write the hashes of the texts that a model was trained on, 8 bytes each; no text can be read from them."""
-    write_table(path, pa.table({"hash": np.unique(text_hashes(samples))}))
+    """Write the hashes of the texts that a model was trained on, 8 bytes each; no text can be read from them.
+
+    Nothing is written where they were read as tokens.
+    """
+    if samples.has_texts:
+        write_table(path, pa.table({"hash": np.unique(text_hashes(samples))}))
 
 
 def read_text_hashes(path: Path) -> npt.NDArray[np.uint64] | None:

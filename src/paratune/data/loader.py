@@ -16,7 +16,7 @@ from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
 from paratune.data.columns import IntArray, LabelArray
 from paratune.data.order import SampleGroups, deal, epoch_order, steps_per_epoch
-from paratune.data.token_store import TokenStore
+from paratune.data.token_store import ShardedArray, TokenArray, TokenStore, without_map
 
 _FILLER_LENGTH = 8
 """Most tokens of a filler row, to keep it cheap: the model computes it, but no loss or count includes it."""
@@ -152,9 +152,9 @@ class Collator:
 
     @staticmethod
     def _padded(
-        flat: npt.NDArray[np.generic], starts: IntArray, lengths: IntArray, value: int, length: int
+        flat: TokenArray | ShardedArray, starts: IntArray, lengths: IntArray, value: int, length: int
     ) -> npt.NDArray[np.int64]:
-        flat = np.asarray(flat)  # slicing a memmap creates a memmap object for each slice, which is slow
+        flat = without_map(flat)
         padded_BS = np.full((len(lengths), length), value, dtype=np.int64)
         lengths = np.minimum(lengths, length)
         for number, (start, count) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
@@ -162,8 +162,8 @@ class Collator:
         return padded_BS
 
 
-def _gather(flat: npt.NDArray[np.generic], places: IntArray) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(flat)[places].astype(np.int64))  # an array, as indexing a memmap is slow
+def _gather(flat: TokenArray | ShardedArray, places: IntArray) -> torch.Tensor:
+    return torch.from_numpy(without_map(flat)[places].astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)

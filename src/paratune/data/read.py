@@ -26,7 +26,7 @@ from paratune.base.units import GIB, MIB, format_bytes
 from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
 from paratune.config.section import OwnCode
 from paratune.config.sections import AS_FOUND, Columns, FileReading
-from paratune.config.sources import CODE, local_path, path_and_split
+from paratune.config.sources import CODE, has_tokens, local_path, path_and_split
 from paratune.data.columns import TableReader
 from paratune.data.formats import parse_conll, parse_conllu, text_format
 from paratune.data.json_tables import parse_json
@@ -113,6 +113,11 @@ def _read_path(source: str, reading: FileReading) -> pa.Table:
     whole = local_path(source)
     assert whole is not None
     path, split = path_and_split(whole)
+    if has_tokens(source):
+        problem = (
+            " has tokens and no texts; only data.train, data.validation and data.test of task.kind: mlm may name it"
+        )
+        raise source_error(source, problem, code="data.only_tokens")
     if path.exists():
         return _read_folder(path, split, reading) if path.is_dir() else _read_file(path, split, reading)
     parent = path.parent

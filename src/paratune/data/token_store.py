@@ -44,15 +44,16 @@ DROPPED_WINDOWS = "dropped_windows"
 _NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of the process (too many open files, no memory), which do not mean that a file is damaged."""
 TokenArray = npt.NDArray[np.integer[Any]]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
     """The tokens of the samples of one split; arrays are memory-mapped, so that ranks of a node share the memory."""
 
-    tokens: TokenArray
+    tokens: "TokenArray | ShardedArray"
     """(num_tokens,), uint16 or uint32."""
-    type_ids: TokenArray | None
+    type_ids: "TokenArray | ShardedArray | None"
     """(num_tokens,), uint8; None where the model has no such input."""
     offsets: npt.NDArray[np.int64]
     """(Q + 1,): sequence i is tokens[offsets[i]:offsets[i + 1]]; Q = N where each sample is one sequence."""
@@ -62,7 +63,7 @@ class TokenStore:
     """Tokens after which sequences were truncated."""
     fingerprint: str
     """SHA-256 over texts, tokenizer and settings; name of the folder. Empty for tokens that are only in memory."""
-    token_values: Mapping[str, TokenArray] = field(default_factory=dict)
+    token_values: "Mapping[str, TokenArray | ShardedArray]" = field(default_factory=dict)
     """(num_tokens,) each: further values of each token that a task needs, by name."""
     row_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """(Q, ...) each: further values of each sequence that a task needs, by name."""
@@ -204,6 +205,72 @@ def joined_store(parts: Sequence[tuple[TokenStore, npt.NDArray[np.int64]]]) -> T
     )
     counts = np.concatenate([store.num_sequences_at(indices) for store, indices in parts])
     return one if first.sample_offsets is None else one.grouped(counts)
+
+
+class ShardedArray:
+    """Memory-mapped arrays of several files, one after the other; indexed by slices and by arrays of places."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        """Keep the arrays, which have one dimension and one dtype."""
+        self._parts, self._bounds, self.dtype = [*parts], offsets_of([len(part) for part in parts]), parts[0].dtype
+
+    def __len__(self) -> int:
+        return int(self._bounds[-1])
+
+    def __getitem__(self, places: slice | IntArray) -> TokenArray:
+        """Return the values of a slice without a step, or at each of `places`, in their shape."""
+        if isinstance(places, slice):
+            begin, end, _ = places.indices(len(self))
+            first, last = np.searchsorted(self._bounds, [begin, max(begin, end - 1)], side="right") - 1
+            numbers = range(int(first), min(int(last) + 1, len(self._parts)))
+            cuts = [slice(max(0, begin - start), max(0, end - start)) for start in self._bounds[numbers].tolist()]
+            pieces = [np.asarray(self._parts[number])[cut] for number, cut in zip(numbers, cuts, strict=True)]
+            return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, self.dtype), *pieces])
+        number_at = np.searchsorted(self._bounds, places, side="right") - 1
+        values = np.empty(np.shape(places), self.dtype)
+        for number in np.unique(number_at).tolist():
+            is_here = number_at == number
+            values[is_here] = np.asarray(self._parts[number])[places[is_here] - self._bounds[number]]
+        return values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> TokenArray:
+        """Return all values in memory, for NumPy."""
+        return np.asarray(self[:], dtype)
+
+    def __getstate__(self) -> list[Any]:
+        """Return the state for a loader worker: the places of the arrays in their files."""
+        return list(map(_file_place, self._parts))
+
+    def __setstate__(self, state: list[Any]) -> None:
+        self.__init__([*map(_open_place, state)])  # type: ignore[misc]
+
+
+def without_map(array: TokenArray | ShardedArray) -> TokenArray | ShardedArray:
+    """Return an array to index often: each slice of a memory map is a new map, which is slow."""
+    return array if isinstance(array, ShardedArray) else np.asarray(array)
+
+
+def chained_store(stores: Sequence[TokenStore], num_rows: Sequence[int], fingerprint: str) -> TokenStore:
+    """Return stores of the same tokenizer and settings as one; only tokens and their values stay in their files.
+
+    `num_rows` are the rows of each store, for the numbers in `EXAMPLE`; at least one store.
+    """
+    first, before = stores[0], offsets_of(num_rows)
+    row_values = {name: np.concatenate([store.row_values[name] for store in stores]) for name in first.row_values}
+    if EXAMPLE in row_values:
+        shifted = [store.examples + start for store, start in zip(stores, before.tolist(), strict=False)]
+        row_values[EXAMPLE] = np.concatenate(shifted).astype(np.int32 if before[-1] < 2**31 else np.int64)
+    return TokenStore(
+        ShardedArray([store.tokens for store in stores]),
+        None if first.type_ids is None else ShardedArray([store.type_ids for store in stores]),
+        offsets_of(np.concatenate([store.sequence_lengths for store in stores])),
+        np.concatenate([store.full_lengths for store in stores]),
+        first.max_length,
+        fingerprint,
+        {name: ShardedArray([store.token_values[name] for store in stores]) for name in first.token_values},
+        row_values,
+        None if first.num_unknown is None else sum(store.num_unknown or 0 for store in stores),
+    )
 
 
 def _map_values(function: Callable[[Any], Any], value: Any) -> Any:

@@ -62,6 +62,7 @@ def tokenize(
     *,
     source: str = "data",
     fills_in: bool = False,
+    folder: Path | None = None,
 ) -> TokenStore:
     """Return the tokens of all samples, at least one, from the cache or newly tokenized.
 
@@ -71,6 +72,7 @@ def tokenize(
         task: What is encoded, and how long texts are cut; None for texts or pairs that are truncated.
         source: Name of the file in messages.
         fills_in: Whether the texts have masks to fill in, for a masked language model.
+        folder: Folder that is written in place of the cache; it does not exist yet.
 
     Raises:
         ConfigError: `options.max_length` leaves no room for text, or the tokenizer or `options.truncation` does not
@@ -107,8 +109,13 @@ def tokenize(
             writer.finish(options.max_length, arrays)
         return writer.store
 
-    store = cached_store(token_fingerprint(texts, layout), options, write)
-    _require_known(store, options.tokenizer, source)
+    if folder is None:
+        store = cached_store(token_fingerprint(texts, layout), options, write)
+    else:
+        with explain_disk_errors(folder):
+            write(folder)
+        store = open_store(folder)
+    require_known(store, options.tokenizer, source)
     if layout.groups_rows:
         counts = np.bincount(store.examples, minlength=len(samples))
     return store if counts is None else store.grouped(counts)
@@ -161,7 +168,7 @@ def cached_store(
     return open_store(folder)
 
 
-def _require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
+def require_known(store: TokenStore, tokenizer: Any, source: str) -> None:
     """Raise a DataError for too many unknown tokens: the tokenizer is damaged, or made for another language."""
     share = store.share_unknown
     if share is not None and share > MAX_UNKNOWN_SHARE and store.num_tokens >= MIN_JUDGED_TOKENS:

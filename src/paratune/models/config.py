@@ -5,6 +5,7 @@ Imports no torch.
 
 import logging
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from paratune.base.token_ids import num_token_ids
@@ -12,6 +13,7 @@ from paratune.config.feasibility import DECODER_START, lacks_decoder_start
 from paratune.config.permission import NamedCode, admit
 from paratune.config.sections import Config, ModelOptions
 from paratune.errors import ConfigError, coded, did_you_mean
+from paratune.models.known import known_config
 from paratune.models.locate import (
     base_model,
     hub_options,
@@ -41,7 +43,7 @@ def load_config(model: ModelOptions) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
     With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer; with
-    `model.resize_vocabulary` it is at least as large.
+    `model.resize_vocabulary` it is at least as large. For new weights, a published shape needs no files.
 
     Raises:
         ConfigError: It cannot be loaded, an override is not one of its options, its decoder has no start token, or it
@@ -54,15 +56,19 @@ def load_config(model: ModelOptions) -> Any:
     hf_logging.set_verbosity_error()
     model = base_model(model)
     source = locate(model.name)
-    require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
-    refuse_revision("model.revision", model.revision, source)
-    trusts = runs_code(model, model.name)
     try:
-        config = AutoConfig.from_pretrained(
-            source, revision=model.revision, trust_remote_code=trusts, **hub_options(source)
-        )
-    except Exception as error:
-        raise load_error("configuration", source, error) from error
+        require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
+        refuse_revision("model.revision", model.revision, source)
+        trusts = runs_code(model, model.name)
+        options = {"revision": model.revision, "trust_remote_code": trusts, **hub_options(source)}
+        try:
+            config = AutoConfig.from_pretrained(source, **options)
+        except Exception as error:
+            raise load_error("configuration", source, error) from error
+    except ConfigError as error:
+        if not model.from_scratch:
+            raise
+        config = published_config(model.name, error)
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     elif model.resize_vocabulary and hasattr(config, "vocab_size"):
@@ -73,6 +79,19 @@ def load_config(model: ModelOptions) -> Any:
         _check_kept(config, model.keep_layers, model.name)
         config.num_hidden_layers = len(model.keep_layers)
     return config
+
+
+def published_config(name: str, error: ConfigError) -> Any:
+    """Return the published shape of a model that is not on this machine, and log a warning; `error` is the reason.
+
+    Raises:
+        ConfigError: `error`; the shape is not known, or `name` is a folder.
+    """
+    known = None if Path(name).exists() else known_config(name)
+    if known is None:
+        raise error
+    log.warning("the published shape of %s is used: %s", name, error, extra=coded("model.published_shape", name=name))
+    return known
 
 
 def override(config: Any, model: ModelOptions) -> None:

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paratune.config.sections import Data, named_columns
+from paratune.config.sources import has_tokens
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import NO_MASK, Samples
 from paratune.data.encode import ASKED, NUM_MASKABLE, TokenizeOptions
-from paratune.data.load import Split, samples_fingerprint
+from paratune.data.load import SPLITS, Split, samples_fingerprint
+from paratune.data.token_shards import open_tokens
 from paratune.data.token_store import EXAMPLE
 from paratune.data.tokenizers import check_mask_tokenizer, mask_vocabulary
-from paratune.data.tokens import tokenize
-from paratune.errors import CodedWarning, DataError, coded
+from paratune.data.tokens import require_known, tokenize
+from paratune.errors import CodedWarning, ConfigError, DataError, coded
 from paratune.metrics.values import known, no_scores
 from paratune.records.predictions import write_predictions
+from paratune.tasks.corpus_tokens import token_settings
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 if TYPE_CHECKING:
@@ -35,6 +39,29 @@ class MaskedLMRecipe(TaskRecipe):
 
     def check(self, options: TokenizeOptions) -> None:
         check_mask_tokenizer(options.tokenizer, whole_words=self._task.whole_words)
+
+    def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
+        """Return the splits, from texts or from folders of tokens; see `TaskRecipe.load_splits`."""
+        sources = {name: named_columns(getattr(data, name)) for name in SPLITS if getattr(data, name) is not None}
+        folders = {name: files for name, files in sources.items() if all(map(has_tokens, files))}
+        if not folders:
+            return super().load_splits(data, options)
+        self.check(options)
+        unused = {f"max_rows.{name}": getattr(data.max_rows, name) for name in folders}
+        unused |= {"split": data.split, "drop_duplicates": data.drop_duplicates} if "train" in folders else {}
+        for key in (key for key, value in unused.items() if value):
+            message = f"data.{key} has no effect on folders of tokens; remove it"
+            message += ", and name a folder in data.validation" * (key == "split")
+            raise ConfigError(message, code="config.no_effect", key=f"data.{key}")
+        settings, splits = token_settings(options, self._task), {}
+        for name, files in folders.items():
+            samples, store = open_tokens(files, settings)
+            source = " + ".join(files)
+            require_known(store, options.tokenizer, source)
+            splits[name] = Split(name, source, samples, store, store.fingerprint)
+        if len(folders) < len(sources):
+            splits |= super().load_splits(data.model_copy(update=dict.fromkeys(folders)), options)
+        return {name: splits[name] for name in SPLITS if name in splits}
 
     def make_split(
         self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True

@@ -9,7 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content
+from raised import check_shown
 
+import paratune
+from paratune.cli import run
 from paratune.commands.corpus_run import STAGES, build_corpus
 from paratune.data.read import iterate_texts
 
@@ -85,3 +88,45 @@ def test_more_workers_give_the_same_files(made):
     for folder, _ in STAGES.values():
         item, two = content(made / "one" / folder), content(made / "two" / folder)
         assert [name for name in {**item, **two} if item.get(name) != two.get(name)] == [], folder
+
+
+@pytest.mark.parametrize("num_pages", [12, 60])
+def test_an_archive_becomes_an_encoder(
+    tmp_path: Path, num_pages: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    pages = [record(f"http://www.a{number % 3}.pt/{number}", page(number), "text/html") for number in range(num_pages)]
+    (tmp_path / "1.warc.gz").write_bytes(b"".join(pages))
+    file = configure(tmp_path, "pt", 2)
+    file.write_text(file.read_text().replace("0.3}", "0.3, tokens: {tokenizer: tokenizer, max_length: 32}}"))
+    assert not run(["corpus", str(file)])
+    check_shown(capsys.readouterr().err, "corpus.no_tokenizer")
+    folder = tmp_path / "pt/6_store"
+    sizes = ["--vocab-size", "200", "--out", "tokenizer"]
+    assert not run(["tokenizer", "train", str(folder / "texts/train.parquet"), *sizes])
+    capsys.readouterr()
+    assert not run(["corpus", str(file), "--json"])
+    counts = json.loads(capsys.readouterr().out)["store"]["tokens"]
+    made = paratune.train({
+        "run": {"name": "encoder"},
+        "task": {"kind": "mlm"},
+        "data": {
+            "train": str(folder / "tokens/train"), "validation": str(folder / "tokens/validation"), "max_length": 32
+        },
+        "model": {
+            "name": "AiBERTa", "from_scratch": True, "tokenizer": "tokenizer",
+            "overrides": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64},
+        },
+        "train": {"max_steps": 6, "learning_rate": 1e-3},
+        "batch": {"global": 8},
+        "evaluate": {"every": "steps", "steps": 3, "best": "perplexity"},
+        "device": "cpu",
+    })  # fmt: skip
+    recorded = {name: made.record["data"][name]["num_tokens"] for name in counts}
+    assert recorded == counts
+    documents = pq.read_table(folder / "texts/train.parquet").num_rows
+    assert made.record["data"]["train"]["num_rows"] == documents
+    capsys.readouterr()
+    assert not run(["fill-mask", "runs/encoder", "a casa de o [MASK]", "--json"])
+    (text,) = json.loads(capsys.readouterr().out)["texts"]
+    assert [len(mask) for mask in text["masks"]] == [5]

@@ -266,7 +266,7 @@ def test_a_published_model_is_planned_without_its_files(
     # Word and position embeddings, a layer norm, a layer of 7,087,872, and the head: 768 x 768 and 768 x 2 with biases.
     encoder = (30522 + 512 + 2) * 768 + 7_087_872
     assert result["options"][0]["memory"]["terms"]["weights"] == 4 * (encoder + 768 * 769 + 2 * 769)
-    check_logged(caplog, "plan.published_shape", "distilbert-base-uncased")
+    check_logged(caplog, "model.published_shape", "distilbert-base-uncased")
     with raises_code("model.cannot_load"):
         planned("model.name=someone/bert", **options)
 
