@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -22,6 +23,8 @@ import pyarrow.parquet as pq
 from paratune.corpus.shard import BUFFER_BYTES
 from paratune.errors import DataError, did_you_mean
 
+DEMO = "demo:captures"
+"""30 captures that come with paratune."""
 SUFFIXES = (".cdx", ".cdxj", ".json", ".jsonl", ".ndjson", ".cdx.gz", ".cdxj.gz", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 """Suffixes of indexes in a ZIP."""
 
@@ -44,17 +47,22 @@ class Source:
 def find_files(patterns: Sequence[str], key: str) -> list[Path]:
     """Return the files that match paths and patterns, each once, in order; those of a pattern by name.
 
+    `DEMO` is the file that comes with paratune.
+
     Raises:
         DataError: A path or pattern matches no file.
     """
     paths: list[Path] = []
     for pattern in patterns:
+        if pattern == DEMO:
+            paths.append(Path(str(files("paratune") / "demo" / "captures.warc.gz")))
+            continue
         names = sorted(glob(pattern, recursive=True)) if has_magic(pattern) else [pattern]  # noqa: PTH207 - also absolute ones
-        files = [Path(name) for name in names if Path(name).is_file()]
-        if not files:
+        found = [Path(name) for name in names if Path(name).is_file()]
+        if not found:
             problem = "is a folder; use its files (folder/*)" if Path(pattern).is_dir() else "matches no file"
             raise DataError(f"{key}: {pattern} {problem}", code="data.not_found", key=key, pattern=pattern)
-        paths += files
+        paths += found
     return list(dict.fromkeys(paths))
 
 
