@@ -32,6 +32,24 @@ def dies(number):
     yield {"number": number}
 
 
+def process_id(path):
+    """Keep the number of the process."""
+    time.sleep(0.2)  # so that the other process gets a shard, too
+    yield {"number": os.getpid()}
+
+
+def slow(start, stop):
+    """Keep numbers, a tenth of a second each."""
+    for number in range(start, stop):
+        time.sleep(0.1)
+        yield {"number": number}
+
+
+def waits(make, tasks, logs):
+    """Take the place of an executor whose tasks do not begin."""
+    time.sleep(3600)
+
+
 def refuses(number, *_):
     raise DataError(f"input {number} is bad", code="data.empty")
     yield

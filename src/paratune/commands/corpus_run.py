@@ -27,7 +27,7 @@ from paratune.corpus.sentences import run as sentences
 from paratune.corpus.sentences.ngram import clean_text_files
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import writing
-from paratune.corpus.stage import STAGE_FILE, Workers
+from paratune.corpus.stage import SMALL_BYTES, STAGE_FILE, Processes, Workers
 from paratune.errors import CheckpointError, ConfigError, DataError, coded, require_at_least
 from paratune.reports.corpus import corpus_html, perplexity_page
 
@@ -82,12 +82,13 @@ def build_corpus(
     check_inputs(corpus, list(STAGES) if only is None else [only])
     outlive_readers()
     set_up_logging(speaks=True)
-    work, here = Path(corpus.work), workers or corpus.workers
+    work, num_workers = Path(corpus.work), workers or corpus.workers
+    here = Processes(num_workers, small_bytes=SMALL_BYTES)
     shards: Workers = here
     if executor is not None:
-        shards = executor_spread(work, executor, workers=here, **spread)
+        shards = executor_spread(work, executor, workers=num_workers, **spread)
         log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
-    with _locked(work):
+    with _locked(work), here:
         delete_remains(work, is_locked=True)
         totals = {}
         for name, (folder, run) in STAGES.items():

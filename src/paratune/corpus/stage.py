@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 BEGUN_FILE = "begun.json"
 STAGE_FILE = "stage.json"
 _STAGE_FOLDER = re.compile("[0-9]_(?:index|fetch|extract|clean|sentences|store)")
+SMALL_BYTES = 1 << 20
+"""Size of the tables of a stage, whose shards take about as long as the start of two processes."""
 MAX_DEATHS = 3
 """Deaths of processes without a finished shard in between, after which the stage fails."""
 
@@ -57,13 +60,15 @@ class Stage:
     """JSON value of all settings that the rows depend on."""
     source: Any
     """JSON value that identifies the input: names and sizes of files, or the `output` of the previous stage."""
+    uses_network: bool = False
+    """Whether a small shard may take long."""
 
 
 Shards = Sequence[tuple[int, tuple[Any, ...]]]
 """Numbers of shards, each with the arguments of `Stage.work`."""
 
 Workers = int | Callable[[Stage, Shards], Iterator[int]]
-"""Number of local processes, or a function that makes shards elsewhere and yields their numbers."""
+"""Number of local processes, or a function that makes shards and yields their numbers, see `Processes`."""
 
 
 def fingerprint(stage: Stage) -> str:
@@ -231,44 +236,71 @@ def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
 
 
 def _make_shards(stage: Stage, todo: Shards, workers: Workers) -> Iterator[int]:
-    if not isinstance(workers, int):
-        yield from workers(stage, todo) if todo else ()
-        return
-    if workers == 1 or len(todo) < 2:
-        for number, arguments in todo:
-            make_shard(stage, number, *arguments)
-            yield number
+    if isinstance(workers, int):
+        with Processes(workers) as processes:
+            yield from _make_shards(stage, todo, processes)
         return
     left, num_deaths = dict(todo), 0
     while left:
         try:
-            for number in _in_processes(stage, left, workers):
+            for number in workers(stage, list(left.items())):
                 del left[number]
                 num_deaths = 0
                 yield number
-        except BrokenProcessPool:
+        except BrokenProcessPool as death:
             num_deaths += 1
             first = next(iter(left))
             if num_deaths == MAX_DEATHS:
                 message = (
-                    f"{stage.name}: processes died {MAX_DEATHS} times without finishing a shard; the next one "
-                    f"is {first}: {left[first]}; use fewer workers if memory is short, or remove that input"
+                    f"{stage.name}: processes died {MAX_DEATHS} times without finishing a shard ({death}); the next "
+                    f"one is {first}: {left[first]}; use fewer workers if memory is short, or remove that input"
                 )
                 raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left)) from None
             extra = coded("corpus.process_died", stage=stage.name)
-            log.warning("%s: a process died; its unfinished shards are made again", stage.name, extra=extra)
+            log.warning("%s: a process died; its unfinished shards are made again (%s)", stage.name, death, extra=extra)
 
 
-def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:
-    # Not fork: a forked process would inherit locks that threads of Arrow have locked.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:
+class Processes(AbstractContextManager["Processes"]):
+    """Worker processes of this machine, which start when they are first needed, and work on all stages of a command."""
+
+    def __init__(self, num: int, *, small_bytes: int = 0) -> None:
+        """Start no process yet.
+
+        Args:
+            num: Maximum number of processes; with 1, this process makes all shards.
+            small_bytes: Size of the tables of a stage below which this process makes their shards, unless others run.
+        """
+        self._num, self._small_bytes = num, small_bytes
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def __call__(self, stage: Stage, todo: Shards) -> Iterator[int]:
+        """Make shards and yield the number of each complete one.
+
+        Raises:
+            BrokenProcessPool: A process died.
+        """
+        tables = [value for _, arguments in todo for value in arguments if isinstance(value, Path)]
+        is_small = self._pool is None and len(tables) == len(todo) and not stage.uses_network
+        is_small = is_small and sum(path.stat().st_size for path in tables if path.exists()) < self._small_bytes
+        if self._num == 1 or len(todo) < 2 or is_small:
+            for number, arguments in todo:
+                make_shard(stage, number, *arguments)
+                yield number
+            return
+        # Not fork: a forked process would inherit locks that threads of Arrow have locked.
+        context = multiprocessing.get_context("spawn")
+        pool = self._pool = self._pool or ProcessPoolExecutor(self._num, context, initializer=_start_worker)
         try:
-            numbers = {pool.submit(make_shard, stage, number, *arguments): number for number, arguments in left.items()}
+            numbers = {pool.submit(make_shard, stage, number, *arguments): number for number, arguments in todo}
             for done in as_completed(numbers):
                 done.result()
                 yield numbers[done]
         except BaseException:
+            self._pool = None
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():  # not waited for: a shard may take minutes
                 process.terminate()

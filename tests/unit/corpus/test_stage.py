@@ -1,14 +1,15 @@
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus_work import dies, dies_once, even, marked, refuses
+from corpus_work import dies, dies_once, even, marked, process_id, refuses
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.stage import Stage, begin, is_finished, run_stage, stage_tables
+from paratune.corpus.stage import Processes, Stage, begin, is_finished, run_stage, stage_tables
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DISPLAY = Display(speaks=False)
@@ -93,6 +94,34 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
     totals = run_stage(stage(tmp_path / "a", dies_once), inputs, workers=2, display=DISPLAY)
     assert totals["kept"] == 4
     assert (tmp_path / "flag").exists()
+
+
+def process_ids(folder, tables, processes, *, uses_network=False):
+    made = Stage("odd", folder, SCHEMA, process_id, 1, [1], uses_network)
+    run_stage(made, [(table,) for table in tables], workers=processes, display=DISPLAY)
+    return {pq.read_table(path)["number"][0].as_py() for path in stage_tables(folder)}
+
+
+def test_all_stages_have_the_same_processes(tmp_path):
+    with Processes(2) as processes:
+        first, second = (process_ids(tmp_path / name, [tmp_path] * 8, processes) for name in ("a", "b"))
+    assert len(first) == 2
+    assert second <= first
+    assert os.getpid() not in first
+
+
+def test_small_tables_start_no_process(tmp_path):
+    tables = [tmp_path / "x.parquet", tmp_path / "y.parquet"]
+    for table in tables:
+        table.write_bytes(bytes(50))
+    own = {os.getpid()}
+    with Processes(2, small_bytes=101) as processes:
+        assert process_ids(tmp_path / "small", tables, processes) == own
+        assert not process_ids(tmp_path / "network", tables, processes, uses_network=True) & own
+        # Processes that run are used.
+        assert not process_ids(tmp_path / "again", tables, processes) & own
+    with Processes(2, small_bytes=100) as processes:
+        assert not process_ids(tmp_path / "large", tables, processes) & own
 
 
 def test_an_input_that_kills_every_worker_is_named(tmp_path):

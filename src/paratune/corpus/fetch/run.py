@@ -118,7 +118,8 @@ def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
         raise DataError(f"{message}fetch.replay); for the index only, use --only index", code="config.required")
     settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
     work = partial(fetch_shard, corpus, folder, files)
-    stage = Stage("fetch", folder, FETCHED_SCHEMA, work, settings, stage_output(before))
+    uses_network = fetch.ranges is not None or fetch.replay is not None
+    stage = Stage("fetch", folder, FETCHED_SCHEMA, work, settings, stage_output(before), uses_network)
     shards = list(enumerate(tables))
     totals = run_stage(stage, shards, workers=workers, display=display)
     _forget_finished(folder)
