@@ -6,6 +6,7 @@ wall time only ends a process that blocks.
 """
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -14,8 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -54,6 +54,8 @@ COMMAND = ("-P", "-m", "paratune.corpus.extract.child")
 """Arguments of Python; -P, so that files in the working directory are not imported."""
 CLOCK_FACTOR = 10
 """Limit of wall time, in multiples of the limit of CPU time."""
+LOOK_S = 1.0
+"""Seconds between two looks at the clock; a timer for each document would start a thread for each."""
 START_S = 600.0
 """Seconds that a process may take to start."""
 NUM_TRIES = 2
@@ -155,9 +157,10 @@ class _Process:
             raise LaunchError(message, code="launch.not_started", key="extract") from error
         finally:
             own.close()
+        self._deadline, self._ended = time.monotonic() + START_S, threading.Event()
+        threading.Thread(target=self._kill_late, daemon=True).start()
         try:
-            with self._time_limit(START_S):
-                started = json.loads(self._connection.recv_bytes(OTHER_BYTES))
+            started = json.loads(self._connection.recv_bytes(OTHER_BYTES))
         except (EOFError, OSError):
             message = f"extract: the process that reads documents does not start: {self._output_end() or 'no output'}"
             self.end()
@@ -179,10 +182,11 @@ class _Process:
             _Died: There was no valid answer.
         """
         try:
-            with self._time_limit(CLOCK_FACTOR * self._time_s):
-                self._connection.send_bytes(json.dumps(declared).encode())
-                self._connection.send_bytes(payload)
-                received = self._connection.recv_bytes(max_bytes)
+            self._deadline = time.monotonic() + CLOCK_FACTOR * self._time_s
+            self._connection.send_bytes(json.dumps(declared).encode())
+            self._connection.send_bytes(payload)
+            received = self._connection.recv_bytes(max_bytes)
+            self._deadline = math.inf
             result, strained = _ANSWER.validate_python(json.loads(received))
             "".join(filter(None, vars(result).values())).encode()  # raises for lone surrogates
             return result, strained
@@ -193,24 +197,17 @@ class _Process:
                 raise self._death() from None
             raise _Died(NoText("crashed", f"its answer cannot be read: {plain(error)}")) from error
 
-    @contextmanager
-    def _time_limit(self, seconds: float) -> Iterator[None]:
-        """Kill the process if the block takes longer: a process may also block in the middle of a message."""
-
-        def end_late() -> None:
-            self._was_late = True
-            self._process.kill()
-
-        timer = threading.Timer(seconds, end_late)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _kill_late(self) -> None:
+        """Kill the process after its deadline: it may also block in the middle of a message."""
+        while not self._ended.wait(LOOK_S):
+            if time.monotonic() > self._deadline:
+                self._was_late = True
+                self._process.kill()
+                return
 
     def end(self) -> None:
         """Kill the process and close its files."""
+        self._ended.set()
         self._process.kill()
         self._process.wait()
         self._connection.close()
