@@ -60,7 +60,8 @@ def find_files(patterns: Sequence[str], key: str) -> list[Path]:
         names = sorted(glob(pattern, recursive=True)) if has_magic(pattern) else [pattern]  # noqa: PTH207 - also absolute ones
         found = [Path(name) for name in names if Path(name).is_file()]
         if not found:
-            problem = "is a folder; use its files (folder/*)" if Path(pattern).is_dir() else "matches no file"
+            missing = "is a URL; mount the store, and use a path" if "://" in pattern else "matches no file"
+            problem = "is a folder; use its files (folder/*)" if Path(pattern).is_dir() else missing
             raise DataError(f"{key}: {pattern} {problem}", code="data.not_found", key=key, pattern=pattern)
         paths += found
     return list(dict.fromkeys(paths))

@@ -499,6 +499,11 @@ def _check(values: dict[str, Any], options: dict[str, Any], is_valid: bool) -> l
     if not (index.files or index.warcs or index.servers):
         message = "index has no source; set index.files, index.warcs or index.servers"
         problems.append(Problem(message, ("index",), code="config.required"))
+    paths = {("work",): [corpus.work], ("index", "files"): index.files, ("index", "warcs"): index.warcs}
+    paths[("fetch", "warcs")] = corpus.fetch.warcs
+    for place, url in ((place, path) for place, named in paths.items() for path in named if "://" in path):
+        message = f"{'.'.join(place)}: {url} is a URL; mount the store, and set a path (/mnt/archive/*.warc.gz)"
+        problems.append(Problem(message, place, code="config.invalid_value"))
     uses_network = index.servers or corpus.fetch.ranges or corpus.fetch.replay
     if uses_network and corpus.network.contact is None:
         message = "network.contact is required for requests to archives: your e-mail address or web page"

@@ -15,6 +15,7 @@ from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.index.run import run_index
+from paratune.corpus.inputs import find_files
 from paratune.corpus.settings import Corpus, Index, read_settings
 from paratune.corpus.stage import stage_tables
 from paratune.errors import ConfigError
@@ -142,6 +143,18 @@ def test_invalid_settings_are_refused_with_their_values(tmp_path):
         "line 5: workers is 0",
     ):
         assert message in str(result.value)
+
+
+def test_urls_of_object_stores_are_refused(tmp_path):
+    path = tmp_path / "c.yaml"
+    urls = ["s3://a/work", "hf://b/*.cdxj", "gs://c/*.warc.gz", "memory://d.warc.gz"]
+    path.write_text(
+        f"work: {urls[0]}\nindex: {{files: ['{urls[1]}'], warcs: ['{urls[2]}']}}\nfetch: {{warcs: ['{urls[3]}']}}\n"
+    )
+    with raises_code("config.invalid_value", "4 problems", "line 1", "line 3", *urls):
+        read_settings(path)
+    with raises_code("data.not_found", "s3://a/x.txt", "URL"):
+        find_files(["s3://a/x.txt"], "clean.files")
 
 
 def test_settings_with_nothing_to_read_are_refused(tmp_path):
