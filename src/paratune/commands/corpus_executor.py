@@ -5,14 +5,20 @@ shards show which of them are complete. datatrove saves the pipeline with dill a
 be able to write to the folder.
 """
 
-import contextlib
+import fcntl
+import multiprocessing
 import os
+import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +36,7 @@ from paratune.errors import (
     DataError,
     LaunchError,
     MissingDependency,
+    ParatuneError,
     option_error,
     require,
     require_at_least,
@@ -37,8 +44,12 @@ from paratune.errors import (
 )
 
 FOLDER = "executor"
+RUNNING = "running"
+"""Folder with a file for each running task: the shards that it has begun. The task holds a lock of the file."""
 POLL_S = 5.0
-"""Seconds between two requests to Slurm's queue."""
+"""Seconds between two looks at the files of shards, and at Slurm's queue or the running tasks."""
+IDLE_S = 600.0
+"""Seconds without a running task after which all are started again."""
 GRACE_S = 10.0
 """Seconds until files of a finished task must be visible on a shared file system."""
 LOCAL_STAGES = ("index", "fetch")
@@ -52,27 +63,36 @@ NOT_READY = f'not_ready() {{ echo "$1 cannot be loaded: the task was not started
 class MakeShards:
     """A pipeline step that makes every `world_size`th missing shard, starting with shard number `rank`."""
 
-    def __init__(self, stage: Stage, todo: Shards) -> None:
-        self._stage, self._todo = stage, list(todo)
+    def __init__(self, stage: Stage, todo: Shards, running: Path) -> None:
+        self._stage, self._todo, self._running = stage, list(todo), running
         self._folder = Path.cwd()
 
     def __call__(self, _: Any = None, rank: int = 0, world_size: int = 1) -> None:
         os.chdir(self._folder)  # file names are relative to the folder in which the command was called
-        for number, arguments in self._todo[rank::world_size]:
-            if not (self._stage.folder / counts_file(number)).exists():  # the task may have been queued again
-                make_shard(self._stage, number, *arguments)
+        path = self._running / f"{os.getpid()} of {platform.node()}, task {rank}"
+        with path.open("w") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.lockf(file, fcntl.LOCK_EX)  # released by the operating system when this process dies
+            try:
+                for number, arguments in self._todo[rank::world_size]:
+                    if not (self._stage.folder / counts_file(number)).exists():  # the task may have been queued again
+                        print(number, file=file, flush=True)
+                        make_shard(self._stage, number, *arguments)
+            finally:
+                path.unlink(missing_ok=True)
 
     def __repr__(self) -> str:
         return f"{len(self._todo)} shards of {self._stage.name}"
 
 
-StartTasks = Callable[[MakeShards, int, Path], str | None]
-"""Takes shards, number of tasks and a folder for logs; returns the job of Slurm, or None when all tasks have ended."""
+StartTasks = Callable[[MakeShards, int, Path], AbstractContextManager[Callable[[], bool]]]
+"""Takes shards, number of tasks and a folder for logs; starts the tasks and gives a function that returns whether they
+are running, and raises BrokenProcessPool when one has died. Tasks are cancelled if the block fails."""
 
 
 @dataclass(frozen=True)
 class ShardExecutor:
-    """Makes shards with an executor; takes the place of the number of local processes."""
+    """Makes shards with an executor; takes the place of local processes."""
 
     work: Path
     """Folder of all stages, which has the same path on all machines."""
@@ -83,31 +103,28 @@ class ShardExecutor:
         """Make shards and yield the number of each complete one.
 
         Raises:
+            BrokenProcessPool: A task died.
             DataError: Tasks ended without all of their shards.
         """
         logs = (self.work / FOLDER / re.sub(r"\W+", "_", stage.name)).resolve()
         shutil.rmtree(logs, ignore_errors=True)
-        logs.mkdir(parents=True)
+        (logs / RUNNING).mkdir(parents=True, exist_ok=True)
         left = [number for number, _ in todo]
-        job = self.start(MakeShards(stage, todo), min(self.tasks, len(todo)), logs)
         until: float | None = None
-        try:
+        make = MakeShards(stage, todo, logs / RUNNING)
+        with self.start(make, min(self.tasks, len(todo)), logs) as is_running:
             while left and (until is None or time.monotonic() < until):
-                if until is None and (job is None or all(queued.job != job for queued in jobs.queue())):
+                if until is None and not is_running():
                     until = time.monotonic() + GRACE_S
                 written = [number for number in left if (stage.folder / counts_file(number)).exists()]
                 left = [number for number in left if number not in set(written)]
                 yield from written
                 if left:
                     time.sleep(POLL_S)
-        finally:
-            if left and job is not None:  # also when the command is interrupted
-                with contextlib.suppress(Exception):
-                    jobs.cancel([job])
-        if left:
-            message = f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
-            message += f"{_last_error(logs)} (logs: {logs})"
-            raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
+            if left:
+                message = f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
+                message += f"{_last_error(logs)} (logs: {logs})"
+                raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
 
 
 def _last_error(logs: Path) -> str:
@@ -121,26 +138,100 @@ def _last_error(logs: Path) -> str:
     return "no log names an error"
 
 
-def start_local(workers: int, make: MakeShards, tasks: int, logs: Path) -> None:
+RunTasks = Callable[[MakeShards, int, Path], None]
+
+
+@contextmanager
+def start_apart(run: RunTasks, make: MakeShards, tasks: int, logs: Path) -> Iterator[Callable[[], bool]]:
+    """Run tasks from another process, because datatrove waits without end for a task whose process was killed."""
+    context = multiprocessing.get_context("spawn")
+    errors, own_end = context.Pipe(duplex=False)
+    process = context.Process(target=_lead, args=(run, make, tasks, logs, own_end))
+    process.start()
+    own_end.close()
+    active_s = time.monotonic()
+
+    def is_running() -> bool:
+        nonlocal active_s
+        dead = None
+        for path in list((logs / RUNNING).iterdir()):
+            try:
+                with path.open("r+") as file:
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shards = file.read().split()
+                if shards and path.exists():
+                    dead = f"process {path.name}, died during shard {shards[-1]}"
+            except FileNotFoundError:  # it has ended
+                pass
+            except OSError:  # the lock is held
+                active_s = time.monotonic()
+        if dead is None and time.monotonic() - active_s > IDLE_S:
+            dead = f"no task has run for {IDLE_S:g} s"
+        process.join(POLL_S if dead else 0)  # after an error of one task, the executor kills the others and ends
+        if dead is None and process.is_alive():
+            return True
+        if errors.poll():
+            with suppress(EOFError):
+                problem = errors.recv()
+                if isinstance(problem, ParatuneError):
+                    raise problem
+                dead = dead or problem
+        if dead is None and process.exitcode:
+            dead = f"the process of the executor ended with {process.exitcode}"
+        if dead is not None:
+            raise BrokenProcessPool(plain(dead))
+        return False
+
+    try:
+        yield is_running
+        process.join(GRACE_S)  # all shards are there; the executor writes its statistics
+    finally:
+        assert process.pid is not None
+        with suppress(ProcessLookupError):  # it leads no group yet, or the group has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()
+
+
+def _lead(run: RunTasks, make: MakeShards, tasks: int, logs: Path, errors: Any) -> None:
+    """Run tasks in a process group, which ends with the command, also when that is killed."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        run(make, tasks, logs)
+    except Exception as error:  # others than ours: of datatrove or Ray, when one of their processes was killed
+        errors.send(error if isinstance(error, ParatuneError) else f"{type(error).__name__}: {error}")
+
+
+def run_local(workers: int, make: MakeShards, tasks: int, logs: Path) -> None:
     """Run tasks as processes of this machine, `workers` at a time."""
-    options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "spawn"}
+    # Forked, which is safe in a process that has not worked with Arrow, so that a task begins as soon as it is taken.
+    options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "fork", "skip_completed": False}
     _executor("local", "LocalPipelineExecutor")([make], logging_dir=str(logs), **options).run()
 
 
-def start_ray(memory_gib: int, make: MakeShards, tasks: int, logs: Path) -> None:
+def run_ray(memory_gib: int, make: MakeShards, tasks: int, logs: Path) -> None:
     """Run tasks on the Ray cluster in RAY_ADDRESS."""
     ray, executor = require("ray", extra="corpus"), _executor("ray", "RayPipelineExecutor")
-    if not ray.is_initialized():
-        try:
-            ray.init(address="auto", log_to_driver=False)
-        except ConnectionError as error:
-            raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
-    options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib}
+    try:
+        ray.init(address="auto", log_to_driver=False)
+    except ConnectionError as error:
+        raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
+    # Tasks of an earlier attempt may still mark theirs as completed.
+    options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib, "skip_completed": False}
     executor([make], logging_dir=str(logs), **options).run()
 
 
-def start_slurm(options: dict[str, Any], make: MakeShards, tasks: int, logs: Path) -> str:
-    """Submit tasks as a Slurm job array, and return its ID."""
+@contextmanager
+def start_slurm(options: dict[str, Any], make: MakeShards, tasks: int, logs: Path) -> Iterator[Callable[[], bool]]:
+    """Submit tasks as a Slurm job array."""
     job = {"tasks": tasks, "job_name": f"paratune-{logs.name}", **options}
     executor = _executor("slurm", "SlurmPipelineExecutor")([make], logging_dir=str(logs), **job)
     try:
@@ -151,7 +242,12 @@ def start_slurm(options: dict[str, Any], make: MakeShards, tasks: int, logs: Pat
     except subprocess.CalledProcessError as error:  # sbatch has printed the reason
         message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
         raise LaunchError(message, code="slurm.refused", command="sbatch") from error
-    return str(executor.job_id)
+    try:
+        yield lambda: any(queued.job == str(executor.job_id) for queued in jobs.queue())
+    except BaseException:  # also when the command is interrupted
+        with suppress(Exception):
+            jobs.cancel([str(executor.job_id)])
+        raise
 
 
 def _executor(module: str, name: str) -> Any:
@@ -186,11 +282,11 @@ def executor_spread(
         raise ConfigError(message, code="cli.no_effect", option="--task-gib")
     require_installed("datatrove", extra="corpus")
     if executor == "local":
-        return ShardExecutor(work, tasks, partial(start_local, workers))
+        return ShardExecutor(work, tasks, partial(start_apart, partial(run_local, workers)))
     memory = memory_gib or 2
     if site is None:
         require_installed("ray", extra="corpus")
-        return ShardExecutor(work, tasks, partial(start_ray, memory))
+        return ShardExecutor(work, tasks, partial(start_apart, partial(run_ray, memory)))
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
         raise option_error("--tasks", tasks, reason, code="cli.invalid_value")
