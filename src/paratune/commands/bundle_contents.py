@@ -13,8 +13,8 @@ import yaml
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.optional_sections import teacher_names
 from paratune.config.permission import is_allowed
-from paratune.config.sections import named_columns
-from paratune.config.sources import CODE, local_path, path_and_split
+from paratune.config.sections import named_columns, named_sources
+from paratune.config.sources import CODE, absence, local_path, path_and_split
 from paratune.errors import ConfigError, DataError
 from paratune.hub.bundle import Manifest, name_problem
 
@@ -145,10 +145,10 @@ def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> N
     data = loaded.config.data
     for name in ("train", "validation", "test"):
         value = getattr(data, name)
-        names = [_add_source(contents, loaded, source, scratch) for source in named_columns(value)]
+        names = [_add_source(contents, loaded, source, scratch) for source in named_sources(value)]
         if any(names):
-            paths = [new or old for new, old in zip(names, named_columns(value), strict=True)]
-            contents.paths[f"data.{name}"] = paths if isinstance(value, list) else paths[0]
+            paths = [new or old for new, old in zip(names, named_sources(value), strict=True)]
+            contents.paths[f"data.{name}"] = paths if isinstance(value, list) or len(paths) > 1 else paths[0]
             contents.sources[f"data.{name}"] = " + ".join(named_columns(value))
     for section in ("extra", "predict"):
         for name, source in getattr(data, section).items():
@@ -179,7 +179,7 @@ def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scr
     assert named_path is not None
     path, split = path_and_split(named_path)
     if not path.exists():
-        raise DataError(f"{path} does not exist (working directory: {Path.cwd()})", code="data.not_found", path=path)
+        raise DataError(f"{path}{absence(path)}", code="data.not_found", path=path)
     name = f"data/{number:04d}/{_plain_name(path.name)}"
     mark = "" if split is None else f"#{split}"
     if path.is_file():

@@ -27,6 +27,7 @@ from paratune.config.section import (
     Share,
     Text,
 )
+from paratune.config.sources import matching_sources
 from paratune.config.strategy_sections import SingleOptions, Strategy
 from paratune.config.task_sections import Task
 
@@ -76,6 +77,11 @@ def named_columns(columns: str | list[str] | None) -> list[str]:
     if columns is None:
         return []
     return [columns] if isinstance(columns, str) else columns
+
+
+def named_sources(sources: str | list[str] | None) -> list[str]:
+    """Return the sources of `data.train`, `data.validation` or `data.test` in order, with the files of patterns."""
+    return [source for name in named_columns(sources) for source in matching_sources(name)]
 
 
 def text_columns(columns: Columns) -> list[str]:
@@ -179,11 +185,13 @@ class Data(Section):
     """Training data: a CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets`
     (FOLDER#SPLIT when it has several splits) or with a folder of text files for each class, `demo:sentences`, or a data
     set of the hub, `hub:NAME` or `hub:NAME/CONFIG` (NAME@SPLIT when it has several splits); or your own data set,
-    `code:package.module:function` (docs/howto/extend.md). A list of these is read in order."""
+    `code:package.module:function` (docs/howto/extend.md). A list of these is read in order. A pattern such as
+    texts-*.parquet is the files that it matches, sorted by name."""
     validation: Text | None = None
-    """Validation data, one source as in `train`; evaluated during training, and used to select the best model."""
+    """Validation data, one source or a pattern as in `train`; evaluated during training, and used to select the best
+    model."""
     test: Text | None = None
-    """Test data, one source as in `train`; evaluated once, at the end, with the kept model."""
+    """Test data, one source or a pattern as in `train`; evaluated once, at the end, with the kept model."""
     extra: dict[str, Text] = Field(default_factory=dict)
     """Further labelled sets by name, such as {validation_mismatched: FILE}; all are evaluated once, at the end."""
     predict: dict[str, Text] = Field(default_factory=dict)
@@ -238,9 +246,9 @@ class Data(Section):
 
 
 def data_sources(data: Data) -> Iterator[tuple[str, str]]:
-    """Yield the option and the name of each data set; of the files of `data.train` one after the other."""
+    """Yield the option and the name of each data set; of lists and patterns one file after the other."""
     for key in ("train", "validation", "test"):
-        yield from ((f"data.{key}", source) for source in named_columns(getattr(data, key)))
+        yield from ((f"data.{key}", source) for source in named_sources(getattr(data, key)))
     for key in ("extra", "predict"):
         yield from ((f"data.{key}.{name}", source) for name, source in getattr(data, key).items())
 

@@ -1,7 +1,10 @@
 """Names of data sets: a path of this machine, `hub:NAME`, `demo:NAME` or `code:package.module:function`."""
 
+import glob
 import os
 from pathlib import Path
+
+from paratune.errors import did_you_mean
 
 CODE = "code:"
 """Start of a source that is the user's own function; see docs/howto/extend.md."""
@@ -33,3 +36,31 @@ def path_and_split(path: Path) -> tuple[Path, str | None]:
         return path, None
     before, _, split = str(path).rpartition("#")
     return Path(before), split
+
+
+def matching_sources(source: str) -> list[str]:
+    """Return the files that a pattern such as texts-*.parquet matches, sorted by name; another source as it is.
+
+    `*`, `?` and `[...]` match as in a shell, and `**` any folders. What exists is no pattern, and what matches nothing
+    is returned as it is, for the error of who reads it. A split after # belongs to each of the files.
+    """
+    path = local_path(source)
+    if path is None or not glob.has_magic(source) or os.path.exists(path):  # noqa: PTH110 - Path raises for long names
+        return [source]
+    name, mark, split = path.name.partition("#")
+    folder = str(path.parent)
+    folder = glob.escape(folder) if os.path.isdir(folder) else folder  # noqa: PTH112
+    files = sorted(str(Path(file)) for file in glob.glob(os.path.join(folder, name), recursive=True))  # noqa: PTH118, PTH207
+    return [file + mark + split for file in files] or [source]
+
+
+def absence(path: Path) -> str:
+    """Return the problem of a path, or a pattern, without a file, with the nearest name; it follows the source."""
+    if (files := matching_sources(str(path))) != [str(path)]:
+        only = "is a pattern, which only data.train, data.validation and data.test may be"
+        return f" {only}; name one of its {len(files)} files, such as {files[0]}"
+    what = "matches no file" if glob.has_magic(str(path)) else "does not exist"
+    near = f"; nor does its folder {path.parent}"
+    if path.parent.is_dir():
+        near = did_you_mean(path.name, [item.name for item in path.parent.iterdir()])
+    return f" {what}{near} (working directory: {Path.cwd()})"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Data, named_columns
+from paratune.config.sections import Data, named_columns, named_sources
 from paratune.config.task_sections import (
     MaskedLMTask,
     Task,
@@ -120,12 +120,13 @@ def default_selector(data: Data, task: Task) -> Selector:
 
 def read_samples(source: str | list[str], data: Data, selector: Selector, *, group_by: str | None = None) -> Samples:
     """Return the samples of one or several files; each must have all columns that the configuration names."""
-    files = named_columns(source)
+    files = named_sources(source)
     parts = []
     for file in files:
         table = read_table(file, data.reading)
         parts.append(mark_pseudo(selector(table, source=file, group_by=group_by), table))
-    return parts[0] if len(parts) == 1 else joined_samples(parts, tuple(files))
+    # The one file of a pattern is named as its files: the record has the pattern as the source.
+    return parts[0] if len(parts) == 1 and files == named_columns(source) else joined_samples(parts, tuple(files))
 
 
 def mark_pseudo(samples: Samples, table: pa.Table) -> Samples:

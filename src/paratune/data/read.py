@@ -26,7 +26,7 @@ from paratune.base.units import GIB, MIB, format_bytes
 from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
 from paratune.config.section import OwnCode
 from paratune.config.sections import AS_FOUND, Columns, FileReading
-from paratune.config.sources import CODE, has_tokens, local_path, path_and_split
+from paratune.config.sources import CODE, absence, has_tokens, local_path, path_and_split
 from paratune.data.columns import TableReader
 from paratune.data.formats import parse_conll, parse_conllu, text_format
 from paratune.data.json_tables import parse_json
@@ -120,11 +120,7 @@ def _read_path(source: str, reading: FileReading) -> pa.Table:
         raise source_error(source, problem, code="data.only_tokens")
     if path.exists():
         return _read_folder(path, split, reading) if path.is_dir() else _read_file(path, split, reading)
-    parent = path.parent
-    also = f"; nor does its folder {parent}"
-    if parent.is_dir():
-        also = did_you_mean(path.name, [item.name for item in parent.iterdir()])
-    raise source_error(path, f" does not exist{also} (working directory: {Path.cwd()})", code="data.not_found")
+    raise source_error(path, absence(path), code="data.not_found")
 
 
 def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:

@@ -28,11 +28,11 @@ from paratune.config.overrides import drop_superseded_settings, read_overrides
 from paratune.config.plain import flatten, one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sections import Config, data_sources
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import absence, local_path, path_and_split
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
 from paratune.config.validate import describe_value
-from paratune.errors import ConfigError, did_you_mean, is_installed, option_error
+from paratune.errors import ConfigError, is_installed, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, Value
 from paratune.sweeps.cell import INITIAL, TEACHER, Cell, check_needs, first_training, resolve_needs
@@ -225,9 +225,7 @@ def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
     for key, file in data_sources(loaded.config.data):
         path = local_path(file)
         if path is not None and not (place := path_and_split(path)[0]).exists():
-            siblings = [item.name for item in place.parent.iterdir()] if place.parent.is_dir() else []
-            near = did_you_mean(place.name, siblings)
-            yield key, f"{key}: {file} does not exist{near} (working directory: {Path.cwd()})"
+            yield key, f"{key}: {file}{absence(place)}"
 
 
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from paratune import records
 from paratune.base.atomic import write_text
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration, format_number
 from paratune.config.feasibility import DEMO_MODEL
 from paratune.config.metric_names import LABELS, metric_name
@@ -178,7 +178,7 @@ def _data(run: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             pseudo = facts.get("num_pseudo")
             yield (
                 split,
-                ", ".join(_source_name(source) for source in _sources(facts)),
+                listing(map(_source_name, _sources(facts))),
                 format_number(facts.get("num_rows")) + (f" ({pseudo:,} labelled by a model)" if pseudo else ""),
                 format_number(facts.get("num_tokens")),
                 format_number(facts.get("num_truncated")),

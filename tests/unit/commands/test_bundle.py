@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 
 from paratune.commands.bundle import bundle, unbundle
-from paratune.commands.bundle_contents import BundleContents, add_model
+from paratune.commands.bundle_contents import BundleContents, add_data, add_model
 from paratune.config.load import load_config
 from paratune.config.own_code import imported_code
 from paratune.hub.bundle import Manifest, hash_file, write_bundle
@@ -84,6 +84,16 @@ def test_a_link_inside_its_folder_is_packed(tmp_path: Path):
     assert sorted(contents.files) == [
         *("model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/vocab.txt"),
     ]
+
+
+def test_the_files_of_a_pattern_are_packed_by_name(tmp_path: Path):
+    for name in ("part-2.csv", "part-1.csv"):
+        (tmp_path / name).write_text("t,l\nx,a\n")
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("demo:sentences", str(tmp_path / "part-*.csv")))
+    contents = BundleContents()
+    add_data(contents, load_config(tmp_path / "c.yaml"), tmp_path)
+    assert contents.paths == {"data.train": ["data/0000/part-1.csv", "data/0001/part-2.csv"]}
+    assert contents.sources == {"data.train": str(tmp_path / "part-*.csv")}
 
 
 SHARDS = ("model-1.safetensors", "model-2.safetensors")

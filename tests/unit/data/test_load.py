@@ -14,6 +14,7 @@ from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.encode import TokenizeOptions
 from paratune.data.load import load_samples, samples_fingerprint, split_records
 from paratune.data.read import read_table
+from paratune.data.slices import slice_values
 from paratune.errors import Stopped
 from paratune.tasks import make_recipe
 
@@ -145,6 +146,21 @@ def test_the_record_has_the_fields_of_run_json(tmp_path, files):
     assert records["train"]["source"] == files["train"]
     assert records["train"]["fingerprint"] == splits["train"].fingerprint  # a resumed run compares it
     assert (records["train"]["num_rows"], records["train"]["num_truncated"]) == (40, 0)
+
+
+def test_the_record_of_a_pattern_has_its_files(tmp_path, files):
+    write_csv(tmp_path / "train2.csv", [("film two", "good"), ("film three", "bad")])
+    pattern, names = str(tmp_path / "train*.csv"), [files["train"], str(tmp_path / "train2.csv")]
+    splits = load(tmp_path, train=pattern, validation=str(tmp_path / "tes?.csv"), missing="drop")
+    listed = load(tmp_path, train=names)
+    records = split_records(splits)
+    assert (records["train"]["source"], records["train"]["num_rows"]) == (pattern, 42)
+    assert [part["source"] for part in records["train"]["sources"]] == names
+    assert [part["num_rows"] for part in records["train"]["sources"]] == [40, 2]
+    assert splits["train"].fingerprint == listed["train"].fingerprint
+    # The name of the only file is in the record, and its columns can be read again.
+    assert [part["source"] for part in records["validation"]["sources"]] == [files["test"]]
+    assert slice_values(splits["validation"], ["text"])["text"].tolist() == ["film one", "film two"]
 
 
 def test_progress_counts_all_splits_and_stop_raises(tmp_path, files):
