@@ -265,7 +265,11 @@ def _collator(job: Job, strategy: Any, num_samples: int, *, seed: int) -> Collat
 
 def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
     if job.task == "mlm":
-        return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
+        if job.whole_words:
+            return tiny_masking(num_samples, whole_words=True, seed=seed)
+        counts = np.random.default_rng(seed).integers(1, 4, num_samples)  # windows of separate documents
+        sequences = tiny_masking(int(counts.sum()), seed=seed)
+        return replace(sequences, store=sequences.store.grouped(counts))
     if job.task == "qa":
         return tiny_windows(num_samples, seed=seed)
     if job.task == "text_windows":

@@ -59,6 +59,7 @@ def make_job(
     if max_length is None and not is_read:  # without its code, every row has the longest possible text
         max_length = config.data.max_length or num_positions(hf_config) or _LONGEST
     num_samples: int | None
+    samples = None
     if tokens_per_sample is not None:
         longest, num_samples = num_positions(hf_config) or tokens_per_sample, None
         num_sequences = max(_assumed_sequences(config) or 1, math.ceil(tokens_per_sample / longest))
@@ -85,10 +86,10 @@ def make_job(
         except (ConfigError, DataError) as error:
             raise type(error)(f"{error}; or plan without data: --max-length TOKENS", code=error.code) from error
         lengths, sequences = lengths_of_rows(store.sequence_lengths), lengths_of_rows(store.num_sequences)
-        num_samples = sequences.num_rows
+        num_samples, samples = sequences.num_rows, lengths_of_rows(store.lengths)
     entry, why_padded = find_packing(hf_config, config.task, config.model)
     kept = kept_dtype(config.model, hf_config)
-    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences, kept)
+    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences, samples, kept)
 
 
 def _assumed_sequences(config: "Config") -> int | None:

@@ -308,7 +308,7 @@ def _split_facts(
 def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | None:
     """Return the numbers of tokens of some rows; None for tasks that cut windows and truncate nothing."""
     task = config.task
-    joins_texts = isinstance(task, MaskedLMTask) and task.windows == "joined"
+    joins_texts = isinstance(task, MaskedLMTask) and task.windows != "documents"
     if tokenizer is None or isinstance(task, QuestionAnsweringTask) or joins_texts or len(samples) == 0:
         return None
     rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))

@@ -207,8 +207,8 @@ def _masked_lm(found: Contradictions) -> None:
     if truncation in ("only_first", "head_tail"):
         wanted = "with task.kind: mlm, whose documents are single texts of which windows are made"
         found.no_effect("data.truncation", truncation, wanted, "task.kind")
-    if task.windows == "joined":
-        wanted = "with task.windows: joined, where documents continue in the next window"
+    if task.windows != "documents":
+        wanted = f"with task.windows: {task.windows}, where documents continue in the next window"
         found.unused("data.truncation_side", wanted, "task.windows", "task.kind")
 
 

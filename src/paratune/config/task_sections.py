@@ -110,9 +110,10 @@ class MaskedLMTask(Section):
     """Share of the tokens of a window that are hidden."""
     whole_words: bool = False
     """Hide whole words, with all their tokens, instead of single tokens; needs a fast tokenizer."""
-    windows: Literal["joined", "documents"] = "joined"
-    """joined: documents are concatenated and cut into windows of data.max_length; documents: each document is one
-    window and is truncated to that length (a line of a .txt file is a document)."""
+    windows: Literal["joined", "separate", "documents"] = "joined"
+    """joined: documents are concatenated and cut into windows of data.max_length; separate: pieces of documents fill
+    such windows, and each piece attends only to itself; documents: each document is one window and is truncated to that
+    length (a line of a .txt file is a document)."""
 
 
 class QuestionAnsweringTask(Section):

@@ -1,7 +1,8 @@
 """Collators of tasks whose labels are not one for each sample: windows with hidden tokens, tagged words, answers.
 
-The random choices of hidden tokens depend only on (seed, epoch, window), not on the number of ranks, accumulation or
-earlier draws; in an evaluation, only on the window.
+A window is one sequence, or several with `task.windows: separate`. The random choices of hidden tokens depend only on
+(seed, epoch, sequence), not on the number of ranks, accumulation or earlier draws; in an evaluation, only on the
+sequence.
 
 Dimensions: `B` samples, `S` padded length, `M` labelled tokens of a batch.
 
@@ -35,7 +36,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
-    """Return how many tokens of a window are hidden: max(1, round(probability * n)), and 0 for n = 0.
+    """Return how many tokens of a sequence are hidden: max(1, round(probability * n)), and 0 for n = 0.
 
     Halves are rounded to even, as by Python's `round`, which BERT's code calls. BERT's code also counts [CLS] and [SEP]
     (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510).
@@ -62,26 +63,28 @@ class MaskingCollator:
     _keys: dict[int | None, Words] = field(default_factory=dict)
     """Philox key by epoch; None for evaluations."""
     _drawn: dict[tuple[int | None, int], tuple[IntArray, np.random.Philox]] = field(default_factory=dict)
-    """Draws of `loss_denominator`, by epoch and window, until `__call__` uses them."""
+    """Draws of `loss_denominator`, by epoch and sequence, until `__call__` uses them."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         """Return the number of hidden tokens of these windows, at least 1: without hidden tokens the loss is 0 / 1."""
+        sequences = self.store.sequences_at(indices)
         if not self.whole_words:
-            return float(max(1, num_hidden(self.store.row_values[NUM_MASKABLE][indices], self.probability).sum()))
+            return float(max(1, num_hidden(self.store.row_values[NUM_MASKABLE][sequences], self.probability).sum()))
         if epoch is None:
-            return float(max(1, self._num_evaluated[indices].sum()))
-        # With whole words, the number depends on the draw of each window; this rank keeps its draws for `__call__`.
+            return float(max(1, self._num_evaluated[sequences].sum()))
+        # With whole words, the number depends on the draw of each sequence; this rank keeps its draws for `__call__`.
         self._drawn.clear()
         total = 0
-        for window in indices.tolist():
-            drawn = self._drawn[epoch, window] = self._draw(window, epoch)
+        for sequence in sequences.tolist():
+            drawn = self._drawn[epoch, sequence] = self._draw(sequence, epoch)
             total += len(drawn[0])
         return float(max(1, total))
 
     @cached_property
     def _num_evaluated(self) -> IntArray:
-        """Number of tokens of each window that an evaluation hides, (N,)."""
-        return np.asarray([len(self._draw(window, None)[0]) for window in range(len(self.store))], dtype=np.int64)
+        """Number of tokens of each sequence that an evaluation hides, (Q,)."""
+        all_sequences = range(len(self.store.offsets) - 1)
+        return np.asarray([len(self._draw(sequence, None)[0]) for sequence in all_sequences], dtype=np.int64)
 
     def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
         """Return the windows at `indices` as one batch: `labels` is (B, S), `IGNORED` where nothing is hidden."""
@@ -89,23 +92,23 @@ class MaskingCollator:
         batch, epoch = padded(indices, loss_denominator, **options), options.get("epoch")
         ids_BS = batch.input_ids.numpy()  # a view of the batch, changed in place
         labels_BS = np.full_like(ids_BS, IGNORED)
-        for row, window in enumerate(indices.tolist()):
-            is_drawn = (epoch, window) in self._drawn
-            places, random = self._drawn.pop((epoch, window)) if is_drawn else self._draw(window, epoch)
+        for row, sequence in enumerate(self.store.sequences_at(indices).tolist()):
+            is_drawn = (epoch, sequence) in self._drawn
+            places, random = self._drawn.pop((epoch, sequence)) if is_drawn else self._draw(sequence, epoch)
             hidden = ids_BS[row, places]
             labels_BS[row, places] = hidden
             ids_BS[row, places] = replace_hidden(hidden, self.vocabulary, random)
         places_M = np.flatnonzero(labels_BS != IGNORED)
         return replace(batch, labels=torch.from_numpy(labels_BS), label_places=torch.from_numpy(places_M))
 
-    def _draw(self, window: int, epoch: int | None) -> tuple[IntArray, np.random.Philox]:
-        """Return the hidden positions of a window, ascending, and its random stream for `replace_hidden`."""
+    def _draw(self, sequence: int, epoch: int | None) -> tuple[IntArray, np.random.Philox]:
+        """Return the hidden positions of a sequence, ascending, and its random stream for `replace_hidden`."""
         if epoch not in self._keys:
             stream = _EVALUATION if epoch is None else (self.seed, epoch, _STREAM)
             self._keys[epoch] = np.random.SeedSequence(stream).generate_state(2, np.uint64).astype(np.uint64)
-        # The window is the highest word of the counter: each window has a separate stream of 2^192 blocks.
-        random = np.random.Philox(key=self._keys[epoch], counter=np.array([0, 0, 0, window], dtype=np.uint64))
-        begin, end = self.store.offsets[window : window + 2].tolist()
+        # The sequence is the highest word of the counter: each has a separate stream of 2^192 blocks.
+        random = np.random.Philox(key=self._keys[epoch], counter=np.array([0, 0, 0, sequence], dtype=np.uint64))
+        begin, end = self.store.offsets[sequence : sequence + 2].tolist()
         maskable = np.flatnonzero(~self.vocabulary.is_special[self.store.tokens[begin:end]])
         count = int(num_hidden(len(maskable), self.probability))
         if not self.whole_words:

@@ -46,6 +46,8 @@ BOUNDS: Final = "bounds"
 """(Q, 3), int32: the token for "no answer", the first token of the context, and the token after its last."""
 NUM_MASKABLE: Final = "num_maskable"
 """(Q,), int32: tokens of a window that are not special."""
+WINDOW: Final = "window"
+"""(Q,), int32, `task.windows: separate` only: the window of a piece of a document."""
 ASKED: Final = "asked"
 """(Q,), int64: the position in a sequence of the mask that is to be filled in."""
 
@@ -126,8 +128,8 @@ class TokenLayout:
     """Dtypes of the values of tokens, and of sequences, by name."""
     settings: Callable[[Texts], dict[str, Any]] = lambda texts: {}
     """What the sequences depend on besides texts, tokenizer and lengths, for the fingerprint."""
-    groups_rows: bool = False
-    """Whether the sequences of a row, from `EXAMPLE`, are one sample."""
+    groups: str | None = None
+    """Name of the value of which all sequences with the same are one sample, such as `EXAMPLE`; None: each is one."""
 
 
 def _each_text(samples: Samples) -> tuple[Samples, IntArray | None]:
@@ -493,9 +495,12 @@ def _documents(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
 
     joined: documents follow each other with a separator token between them, and are cut into windows of `max_length`
     tokens, special tokens included (FULL-SENTENCES, across documents, in the source); the last window has the rest.
+    separate: windows are filled with pieces of documents in order, each a sequence between special tokens. A document
+    is cut where a window is full; no token is lost.
     documents: one window for each document, truncated where it is longer.
 
-    Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2.
+    Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2; for separate, Zhao et al., Analysing The Impact of
+        Sequence Composition on Language Model Pre-Training, ACL 2024 (intra-document masking).
     """
     options, tokenizer, task = given.options, given.options.tokenizer, given.task
     before, after, between = special_frame(tokenizer)
@@ -504,6 +509,7 @@ def _documents(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
     kept = slice(-size, None) if tokenizer.truncation_side == "left" else slice(size)
     calls = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
     rest = np.zeros((3, 0), dtype=np.int64)
+    last_window, room = -1, 0  # of the window that is being filled: its number, and the tokens that fit for text
     for part in parts:
         encoded = tokenizer(given.samples.texts[part], verbose=False, **calls)
         given.require_tokens(part, list(map(len, encoded["input_ids"])))
@@ -525,12 +531,26 @@ def _documents(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
             end = stream.shape[1] if part.stop == len(given.samples) else stream.shape[1] // size * size
             windows, rest = [stream[:, at : min(at + size, end)] for at in range(0, end, size)], stream[:, end:]
             full_lengths = [window.shape[1] for window in windows]
+        window_of_piece: list[int] = []
+        if task.windows == "separate":
+            documents, windows = windows, []
+            for document in documents:
+                at = 0
+                while at < document.shape[1]:
+                    if room <= 0:
+                        last_window, room = last_window + 1, size
+                    windows.append(document[:, at : at + room])
+                    window_of_piece.append(last_window)
+                    at += windows[-1].shape[1]
+                    room -= windows[-1].shape[1] + len(before) + len(after)
+            full_lengths = [window.shape[1] for window in windows]
         windows = [window[:, kept] for window in windows]
         ids = [[*before, *window[0].tolist(), *after] for window in windows]
         out = Sequences(ids, [[0] * len(row) for row in ids])
         out.full_lengths = [length + len(before) + len(after) for length in full_lengths]
         maskable = [int((~is_special[window[0]]).sum()) for window in windows]
         out.row_values = {NUM_MASKABLE: maskable, EXAMPLE: [int(window[2, 0]) for window in windows]}
+        out.row_values[WINDOW] = window_of_piece
         if task.whole_words:
             # Each special token is a separate word. So is the rest of a word that a cut divides: it begins a window.
             out.token_values[WORD_START] = [
@@ -548,7 +568,7 @@ LAYOUTS: Final[dict[str, TokenLayout]] = {
         _text_windows,
         row_values={EXAMPLE: "<i4", DROPPED_WINDOWS: "<i4"},
         settings=lambda given: {"text_windows": [given.task.windows.stride, given.task.windows.max_windows]},
-        groups_rows=True,
+        groups=EXAMPLE,
     ),
     "token_classification": TokenLayout(_tagged, token_values={WORD: "<i4"}, settings=_word_places),
     "qa": TokenLayout(
@@ -576,6 +596,8 @@ def layout_of(task: Task | None, *, fills_in: bool = False) -> TokenLayout:
     name: str = "" if task is None else task.kind
     if isinstance(task, MaskedLMTask):
         name += ", filled in" if fills_in else ", whole words" if task.whole_words else ""
+        if task.windows == "separate" and not fills_in:
+            return replace(LAYOUTS[name], row_values={**_WINDOW, WINDOW: "<i4"}, groups=WINDOW)
     elif getattr(task, "windows", None) is not None:
         name = "windows"
     return LAYOUTS.get(name, _ROWS)

@@ -314,7 +314,7 @@ def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], B
 
     `num_samples` is the number of samples of the whole optimizer step, over all ranks.
     """
-    order = np.argsort(-_padded_lengths(collator.store), kind="stable").astype(np.int64)
+    order = np.argsort(-_computed_lengths(collator), kind="stable").astype(np.int64)
     # `np.resize` repeats the samples of a split that has too few.
     denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
     return lambda size: collator(np.resize(order, size), denominator, epoch=0)
@@ -364,15 +364,18 @@ def eval_batches(
             one group.
     """
     groups = SampleGroups(np.arange(len(collator.store)), group_size)
-    lengths = groups.maxima(_padded_lengths(collator.store))
+    lengths = groups.maxima(_computed_lengths(collator))
     order = np.argsort(-lengths, kind="stable").astype(np.int64)
     parts = _eval_parts(order, lengths, max(1, batch_size // group_size), data_world_size)
     shares = [groups.samples_of(part[data_rank::data_world_size]) for part in parts]
     return EvalBatches(collator, shares, collator.loss_denominator(groups.samples))
 
 
-def _padded_lengths(store: TokenStore) -> IntArray:
-    """Return the tokens of each sample, (N,), where its sequences are padded to the longest of them."""
+def _computed_lengths(collator: Collate) -> IntArray:
+    """Return the tokens of each sample, (N,); where batches are padded, with its sequences as long as the longest."""
+    store = collator.store
+    if isinstance(collator, PackedCollator):
+        return store.lengths
     lengths: IntArray = store.num_sequences * store.longest_sequences
     return lengths
 

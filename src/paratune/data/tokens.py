@@ -116,8 +116,8 @@ def tokenize(
             write(folder)
         store = open_store(folder)
     require_known(store, options.tokenizer, source)
-    if layout.groups_rows:
-        counts = np.bincount(store.examples, minlength=len(samples))
+    if layout.groups is not None:
+        counts = np.bincount(store.row_values[layout.groups])
     return store if counts is None else store.grouped(counts)
 
 

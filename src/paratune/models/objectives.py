@@ -18,7 +18,7 @@ from paratune.batch import Batch
 from paratune.batch.packing import unpack
 from paratune.config.own_code import import_callable, own_code_errors, wrong_result
 
-SamplePooling = Literal["mean", "max"]
+SamplePooling = Literal["mean", "max", "sum"]
 NUM_GUESSES: Final = 5
 """Default number of words that a masked LM returns for each mask that it fills in."""
 
@@ -29,9 +29,9 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tensor:
-    """Return the mean or max of outputs over the sequences of a sample, (B, C); gradients are the same in every run.
+    """Return outputs pooled over the sequences of each sample, (B, C); gradients are the same in every run.
 
-    `values` are (Q, C), at least float32; without `sample_offsets` of the batch they are returned as they are.
+    `values` are (Q, C) or (Q,), at least float32; without `sample_offsets` of the batch they are returned as they are.
     """
     offsets = batch.sample_offsets
     if offsets is None:
@@ -251,12 +251,13 @@ def _word_losses(outputs: Tensor, batch: Batch) -> Tensor:
 
 
 def _by_row(values: Tensor, batch: Batch) -> Tensor:
-    """Return the sum of the values of each row, (B,).
+    """Return the sum of the values of each sample, (B,), over all its sequences.
 
-    The values are copied into (B, S) and summed there, and not by `index_add`, which adds in no fixed order on a GPU.
+    The values are copied into (Q, S) and summed there, and not by `index_add`, which adds in no fixed order on a GPU.
     """
-    rows, (slots_M, length) = len(batch.row_weight), _slots(batch)
-    return values.new_zeros(rows * length).index_copy(0, slots_M, values).view(rows, length).sum(dim=1)
+    rows, (slots_M, length) = batch.num_sequences, _slots(batch)
+    sums_Q = values.new_zeros(rows * length).index_copy(0, slots_M, values).view(rows, length).sum(dim=1)
+    return pool_sequences(sums_Q, batch, "sum")
 
 
 def _slots(batch: Batch) -> tuple[Tensor, int]:

@@ -158,6 +158,8 @@ class PlannedJob:
     """Why the model does not support packed rows."""
     sequences: Lengths = field(default_factory=lambda: assumed_lengths(1))
     """Numbers of sequences of the samples of the training split."""
+    samples: Lengths | None = None
+    """Lengths of the samples, over all their sequences; None if no data was read."""
     stored_dtype: torch.dtype | None = None
     """Dtype of the model's file, if it is of 16 bits and training loads it so (`models.load.kept_dtype`)."""
 
@@ -186,7 +188,10 @@ class PlannedJob:
         size, is_packed = self.passes(setup, layout).micro_batch_size, layout.kind == "packed"
         if largest:  # the longest rows of the split
             rows = self.sequences.tokens_of_longest(size)
-            length = -(-self.lengths.tokens_of_longest(rows) // rows) if is_packed else self.lengths.longest
+            tokens = self.lengths.tokens_of_longest(rows)
+            if self.samples is not None:  # the samples with most sequences have no long ones where windows are filled
+                tokens = min(tokens, self.samples.tokens_of_longest(size))
+            length = -(-tokens // rows) if is_packed else self.lengths.longest
         else:
             rows, length = self._num_rows(size), max(1, round(self.mean_length(setup, layout)))
         task = self.config.task

@@ -105,7 +105,8 @@ class MaskedLMRecipe(TaskRecipe):
         for split in splits.values():
             without = int((split.store.row_values[NUM_MASKABLE] == 0).sum())
             if without:
-                message = f"{split.name}: {without} windows have only special tokens; no token is hidden in them"
+                what = "windows" if split.store.sample_offsets is None else "pieces of documents"
+                message = f"{split.name}: {without} {what} have only special tokens; no token is hidden in them"
                 warnings.append((message, coded("data.windows_without_text", split=split.name)))
         return warnings
 
@@ -143,7 +144,8 @@ class MaskedLMRecipe(TaskRecipe):
         if _has_masks(split):
             document, columns = np.arange(len(samples)), self.prediction_columns(split, outputs, tokenizer)
         else:
-            document = split.store.examples
+            begins = split.store.sample_offsets
+            document = split.store.examples if begins is None else split.store.examples[begins[:-1]]
             columns = {
                 "loss_sum": outputs[:, 0].astype(np.float64),
                 "num_hidden": outputs[:, 1].astype(np.int64),

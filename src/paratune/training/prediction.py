@@ -63,6 +63,7 @@ def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine
         entry=model.entry,
         why_padded=model.why_padded,
         sequences=lengths_of_rows(train.store.num_sequences),
+        samples=lengths_of_rows(train.store.lengths),
         stored_dtype=kept_dtype(config.model, model.hf.config),
     )
     layout = run_batch_layout(prepared, model)

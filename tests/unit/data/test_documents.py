@@ -66,6 +66,33 @@ def test_the_last_window_has_the_rest_and_no_token_is_lost(tmp_path):
         assert (store.lengths[:-1] == max_length).all()
 
 
+@pytest.mark.parametrize("chunk_size", [1, 3, 1000])
+def test_separate_documents_are_cut_where_a_window_is_full(tmp_path, monkeypatch, chunk_size):
+    monkeypatch.setattr(tokens_module, "CHUNK_SIZE", chunk_size)
+    store = windows(TEXTS, tmp_path, "separate", max_length=10, whole_words=True)
+    assert rows_of(store) == [
+        *([CLS, *ids("good film"), SEP], [CLS, *ids("one two three four"), SEP]),
+        *([CLS, *ids("five"), SEP], [CLS, *ids("bad"), SEP], [CLS, *ids("the very"), SEP]),
+        [CLS, *ids("very good book"), SEP],
+    ]
+    assert store.sample_offsets.tolist() == [0, 2, 5, 6]
+    assert store.lengths.tolist() == [10, 10, 5]
+    assert store.examples.tolist() == [0, 1, 1, 2, 3, 3]
+    assert store.row_values[NUM_MASKABLE].tolist() == [2, 4, 1, 1, 2, 3]
+    assert (store.num_truncated, store.token_values["word_start"].all()) == (0, True)
+
+
+def test_separate_windows_lose_no_token_and_are_as_full_as_pieces_allow(tmp_path):
+    for max_length in range(3, 24):
+        store = windows(TEXTS, tmp_path, "separate", max_length=max_length)
+        assert [token for row in rows_of(store) for token in row[1:-1]] == [t for text in TEXTS for t in ids(text)]
+        assert store.lengths.max() <= max_length
+        assert (store.lengths[:-1] >= max_length - 2).all()  # no room for two special tokens and another one
+    # A document that begins a window is whole where `max_length` allows, as without other documents.
+    alone = windows(TEXTS[1:2], tmp_path, "separate", max_length=7)
+    assert rows_of(alone) == rows_of(windows(TEXTS[1:2], tmp_path, "documents", max_length=7))
+
+
 def test_a_window_of_one_document_equals_the_output_of_the_tokenizer(tmp_path):
     tokenizer = tiny_tokenizer()
     store = windows(TEXTS, tmp_path, "documents")
@@ -165,12 +192,13 @@ def test_all_settings_of_windows_change_the_fingerprint(tmp_path):
     made = [
         windows(TEXTS, tmp_path),
         windows(TEXTS, tmp_path, "documents"),
+        windows(TEXTS, tmp_path, "separate"),
         windows(TEXTS, tmp_path, whole_words=True),
         windows(TEXTS, tmp_path, max_length=7),
     ]
-    assert len({store.fingerprint for store in made}) == 4
+    assert len({store.fingerprint for store in made}) == 5
     assert windows(TEXTS, tmp_path).fingerprint == made[0].fingerprint
-    assert len(list((tmp_path / "tokens").glob("[0-9a-f]*[0-9a-f]"))) == 4
+    assert len(list((tmp_path / "tokens").glob("[0-9a-f]*[0-9a-f]"))) == 5
 
 
 def test_a_window_without_room_for_text_is_an_error(tmp_path):

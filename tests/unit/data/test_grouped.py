@@ -108,6 +108,12 @@ def test_evaluation_batches_are_limited_by_padded_tokens(collator):
     assert [batch.index.tolist() for batch in batches[:2]] == [[4], [2]]
 
 
+def test_packed_evaluation_batches_are_limited_by_their_tokens(collator):
+    # The longest sample has 21 tokens: as many as two of 9, or of 8 and 5.
+    batches = eval_batches(PackedCollator(collator), batch_size=1)
+    assert [batch.index.tolist() for batch in batches] == [[2], [4], [6], [0, 5], [3, 1]]
+
+
 def test_samples_of_stores_are_joined_with_their_sequences(collator):
     store = collator.store
     joined = joined_store([(store, np.array([4])), (store, np.array([1, 0]))])

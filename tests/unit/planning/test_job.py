@@ -135,6 +135,21 @@ def test_rows_of_a_micro_batch_are_the_sequences_of_its_samples() -> None:
     assert len(job.shape(setup, layout, largest=True).lengths) == 32
 
 
+def test_the_longest_windows_of_separate_documents_have_the_tokens_of_windows() -> None:
+    job = make_job(entry=PackedEntry())
+    pieces, counts = [20] * 6 + [120] + [60] * 2, [6, 1, 2]
+    job = replace(job, lengths=lengths_of_rows(np.array(pieces)), sequences=lengths_of_rows(np.array(counts)))
+    setup = make_setup(job, size=2)
+    layout = layout_of(job, setup, is_cuda=False)
+    # The two windows with most pieces have 8. The longest 8 pieces have 120 + 2 * 60 + 5 * 20 tokens, windows 2 * 120.
+    assert job.shape(setup, layout, largest=True).lengths == (43,) * 8
+    job = replace(job, samples=lengths_of_rows(np.array([120] * 3)))
+    assert job.shape(setup, layout, largest=True).lengths == (30,) * 8
+    # Padded, each of them is as long as the longest piece.
+    padded = replace(layout, kind="padded")
+    assert job.shape(setup, padded, largest=True).num_tokens == 8 * 120
+
+
 @pytest.mark.parametrize(
     ("file", "overrides", "expected"),
     [

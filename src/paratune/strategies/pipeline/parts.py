@@ -18,8 +18,8 @@ def parts_of(batch: Batch, num_parts: int) -> list[Batch]:
     places, offsets = sample_values.pop("label_places", None), sample_values.pop("sample_offsets", None)
     sequence_values = {
         name: sample_values.pop(name)
-        for name in ("input_ids", "attention_mask", "token_type_ids")
-        if name in sample_values
+        for name in ("input_ids", "attention_mask", "token_type_ids", "labels")
+        if name in sample_values and (name != "labels" or places is not None)  # then each token has a label
     }
     first_sequences = list(range(samples + 1)) if offsets is None else offsets.tolist()
     length = batch.input_ids.shape[1]
@@ -32,7 +32,7 @@ def parts_of(batch: Batch, num_parts: int) -> list[Batch]:
         if offsets is not None:
             part["sample_offsets"] = offsets[start : end + 1] - offsets[start]
         if places is not None:
-            begin = start * length
-            part["label_places"] = places[(places >= begin) & (places < begin + size * length)] - begin
+            begin, behind = rows.start * length, rows.stop * length
+            part["label_places"] = places[(places >= begin) & (places < behind)] - begin
         parts.append(replace(batch, **part))
     return parts
