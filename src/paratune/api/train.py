@@ -1,8 +1,10 @@
 """`paratune.train`: trains the run of a configuration and returns it."""
 
+import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from paratune.api.configuration import Configuration, load, written
@@ -13,9 +15,9 @@ from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.optional_sections import teacher_names
 from paratune.config.sections import run_path
 from paratune.console import stdout_for_results
-from paratune.errors import ConfigError, DataError, LaunchError
+from paratune.errors import CheckpointError, ConfigError, DataError, LaunchError, require_at_least
 from paratune.processes.place import global_batch_size, place_from_environment
-from paratune.records import is_finished
+from paratune.records import CHECKPOINTS_FOLDER, is_finished
 from paratune.records.run_folder import Mode, check_same_run, check_usable
 
 
@@ -134,3 +136,46 @@ def train_here(
             from paratune.training.run import train as run_training
 
         return run_training(loaded, mode=mode, stop=stop, began=began)
+
+
+def train_from_checkpoints(
+    loaded: LoadedConfig, source: Path, *, every: int, nproc: int, run_code: bool
+) -> Iterator[tuple[int, Run]]:
+    """Train from the checkpoints of a run until it is finished and none is left; yield each step with its finished run.
+
+    The run NAME-step_002000 starts from the model folder .NAME-step_002000 beside it, which exists until the run is
+    finished: a second call resumes that run. `every` is the least steps from one checkpoint that is used to the next.
+    """
+    with stdout_for_results():
+        from paratune.checkpoint import MANIFEST, list_checkpoints
+        from paratune.training.finish import write_checkpoint_model
+
+    require_at_least("--every", every)
+    Run(source)  # an error for another folder
+    name, folder = loaded.config.run.name, Path(loaded.config.run.folder)
+
+    def by_step(paths: Iterable[Path]) -> dict[int, Path]:
+        return {int(step): path for path in paths if (step := path.name.rpartition("_")[2]).isdigit()}
+
+    last, is_over = max(by_step(folder.glob(f"{name}-step_*")), default=-every), False
+    while not is_over:
+        is_over = is_finished(source)  # before the search: the last checkpoint is older than the summary
+        checkpoints = by_step(list_checkpoints(source / CHECKPOINTS_FOLDER))
+        unfinished = by_step(folder.glob(f".{name}-step_*"))
+        for step in sorted({*checkpoints, *unfinished}):
+            model = folder / f".{name}-step_{step:06d}"
+            if step not in unfinished:
+                if step < last + every:
+                    continue
+                try:
+                    with stdout_for_results():
+                        write_checkpoint_model(source, checkpoints[step], model)
+                except (CheckpointError, FileNotFoundError):
+                    if (checkpoints[step] / MANIFEST).exists():
+                        raise
+                    continue  # the run has deleted it meanwhile (`checkpoint.keep`)
+            last, run_name = max(last, step), model.name.removeprefix(".")
+            how: Any = {"run_name": run_name, "nproc": nproc, "resume": (folder / run_name).exists()}
+            yield step, train(loaded.values, {"model.name": str(model)}, run_code=run_code, **how)
+            shutil.rmtree(model)
+        time.sleep(0 if is_over else 20)  # then there may be a new checkpoint

@@ -10,7 +10,7 @@ from paratune.base.text import listing, plain
 from paratune.commands import BEGAN
 from paratune.commands.options import Json, Overrides, short_names
 from paratune.console import outlive_readers, print_json, print_result, print_warning
-from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, require_at_least
+from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, option_error, require_at_least
 from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, read_json
 
@@ -24,6 +24,8 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     run_code: bool = False,
+    from_checkpoints: Path | None = None,
+    every: int | None = None,
     json: Json = False,
 ) -> int:
     """Train the run in CONFIG, evaluate and save its model, and print the result.
@@ -35,8 +37,10 @@ def train(
         resume: resume an unfinished run, or start it when there is none
         overwrite: delete an existing run folder
         run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
+        from_checkpoints: run, also in progress, whose checkpoints replace model.name: a run NAME-step_002000 from each
+        every: with --from-checkpoints, least steps from one checkpoint that is used to the next; default: 1
     """
-    from paratune.api.train import check_start, start_kind, train_here
+    from paratune.api.train import check_start, start_kind, train_from_checkpoints, train_here
     from paratune.config.load import load_config
     from paratune.config.sections import run_path
     from paratune.processes.elastic import read_torchrun, start_mode
@@ -51,6 +55,17 @@ def train(
         raise LaunchError(reason, code="launch.started_twice")
     place = place_from_environment()
     is_child = RENDEZVOUS_VARIABLE in os.environ
+    if from_checkpoints is None and every is not None:
+        raise option_error("--every", every, "it belongs to --from-checkpoints", code="cli.no_effect")
+    if from_checkpoints is not None:
+        if place.world_size > 1 or overwrite:
+            reason = "it starts its own runs, and continues them: use --nproc, and not torchrun, srun or --overwrite"
+            raise option_error("--from-checkpoints", str(from_checkpoints), reason, code="cli.conflict")
+        every = 1 if every is None else every
+        for step, run in train_from_checkpoints(loaded, from_checkpoints, every=every, nproc=nproc, run_code=run_code):
+            about = {"step": step, "folder": str(run.folder), "scores": run.scores}
+            show(about if json else dict(run.summary), run.folder, as_json=json)
+        return EXIT_OK
     if nproc > 1 and place.world_size > 1 and not is_child:
         program = "srun" if launcher() == "srun" else "torchrun"
         message = f"--nproc {nproc} in a process that {program} started (WORLD_SIZE={place.world_size}); leave out "

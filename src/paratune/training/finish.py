@@ -12,21 +12,27 @@ from typing import Any
 import torch
 
 from paratune import records
+from paratune.checkpoint import CheckpointReader, verify
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.feasibility import DEMO_MODEL
+from paratune.config.load import load_values
 from paratune.data.duplicates import write_text_hashes
 from paratune.data.loader import TrainBatches
 from paratune.engine.evaluate import Evaluation
-from paratune.engine.keeper import RunKeeper
+from paratune.engine.keeper import MODEL_PREFIX, RunKeeper
 from paratune.engine.loop import Loop, Progress
 from paratune.engine.summary import rank_peaks, summarise
 from paratune.errors import CheckpointError, DataError
+from paratune.models.config import token_limit
 from paratune.models.load import QUANTIZED_BASE
 from paratune.models.locate import base_model_name
 from paratune.models.save import save_model
+from paratune.models.tokenizer import load_tokenizer
+from paratune.precision import POLICIES
 from paratune.processes.progress import working
 from paratune.records.neighbours import NEIGHBOURS_VARIABLE, neighbours_of
 from paratune.strategies.protocol import gather_texts
+from paratune.tasks import make_recipe
 from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
@@ -192,3 +198,19 @@ def _summary(
             for key, value in recipe.details(prepared.splits[split], evaluation.outputs).items():
                 summary.setdefault(key, {})[split] = value
     return {**summary, **sliced_scores(prepared, recipe, folder, results)}
+
+
+def write_checkpoint_model(source: Path, checkpoint: Path, folder: Path) -> None:
+    """Write the model of a checkpoint of the run `source` as a model folder, from which another run can start.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged or was deleted.
+    """
+    config = load_values(records.read_json(source / records.RUN_FILE)["config"]).config
+    verify(checkpoint)
+    reader = CheckpointReader(checkpoint)
+    weights = {key.removeprefix(MODEL_PREFIX): reader.read(key) for key in reader.keys(MODEL_PREFIX)}
+    tokenizer = load_tokenizer(config.model, config.data.truncation_side)
+    model = make_recipe(config.task).load_model(config.model, tokenizer, POLICIES["fp32"], config.run.seed)
+    task = {"schema_version": records.SCHEMA_VERSION, "task": config.task.model_dump(mode="json")}
+    save_model(folder, model, tokenizer, weights, {**task, "max_length": token_limit(config, tokenizer)})
