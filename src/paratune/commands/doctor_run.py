@@ -299,7 +299,7 @@ def _split_facts(
         num_dropped=samples.num_dropped,
         labels=counts,
         label_counts_rows=is_index,
-        num_conflicting=repeats(samples).num_conflicting_rows if labels is not None else 0,
+        num_conflicting=(repeats(samples).num_conflicting_rows or 0) if labels is not None else 0,
         share_truncated=float((np.asarray(lengths) > max_length).mean()) if known else None,
         p95_length=int(np.quantile(lengths, 0.95)) if known and lengths is not None else None,
     )

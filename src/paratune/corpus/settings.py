@@ -446,7 +446,7 @@ class Tokens(Section):
     """Folder of the tokenizer. Tokens are made once it exists: it is usually trained on the texts of this corpus."""
     max_length: Positive = 512
     """As `data.max_length` of the training: tokens of a window, special ones included."""
-    windows: Literal["joined", "documents"] = "joined"
+    windows: Literal["joined", "separate", "documents"] = "joined"
     """As `task.windows` of the training; the last window of each shard has the rest of its documents."""
     whole_words: bool = False
     """As `task.whole_words` of the training."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from paratune.config.sources import TOKENS_FILE, local_path
 from paratune.data.columns import Samples, UnreadTexts
-from paratune.data.token_store import TokenStore, chained_store, open_store
+from paratune.data.encode import WINDOW
+from paratune.data.token_store import EXAMPLE, TokenStore, chained_store, open_store
 from paratune.errors import CheckpointError, DataError
 from paratune.records import file_sha256, read_json, write_json
 
@@ -43,7 +44,8 @@ def open_tokens(sources: Sequence[str], settings: dict[str, Any]) -> tuple[Sampl
     Raises:
         DataError: The tokens were made with other settings, or a file is missing or damaged.
     """
-    stores, num_rows, hashes = [], [], []
+    stores, hashes = [], []
+    numbered: dict[str, list[int]] = {EXAMPLE: [], WINDOW: []}
     for source in sources:
         folder = local_path(source)
         assert folder is not None
@@ -61,13 +63,15 @@ def open_tokens(sources: Sequence[str], settings: dict[str, Any]) -> tuple[Sampl
                 if file_sha256(folder / shard["name"] / META_FILE) != shard["sha256"]:
                     raise ValueError(f"{shard['name']}/{META_FILE} does not match its SHA-256")
                 stores.append(open_store(folder / shard["name"]))
-                num_rows.append(int(shard["num_rows"]))
+                for name, key in ((EXAMPLE, "num_rows"), (WINDOW, "num_windows")):
+                    numbered[name].append(int(shard[key]))
                 hashes.append(str(shard["sha256"]))
         except DataError:  # a ValueError, too
             raise
         except (CheckpointError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
             message = f"{folder} is damaged: {error}; delete the folder {folder.parent} and run paratune corpus again"
             raise DataError(message, code="data.cache_damaged", folder=folder) from error
-    rows = np.arange(sum(num_rows), dtype=np.int64)
+    rows = np.arange(sum(numbered[EXAMPLE]), dtype=np.int64)
     samples = Samples(UnreadTexts(" + ".join(sources), len(rows)), None, None, None, rows, None, {})
-    return samples, chained_store(stores, num_rows, hashlib.sha256(" ".join(hashes).encode()).hexdigest())
+    store = chained_store(stores, numbered, hashlib.sha256(" ".join(hashes).encode()).hexdigest())
+    return samples, store.grouped(np.bincount(store.row_values[WINDOW])) if WINDOW in store.row_values else store

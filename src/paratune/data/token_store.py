@@ -250,16 +250,21 @@ def without_map(array: TokenArray | ShardedArray) -> TokenArray | ShardedArray:
     return array if isinstance(array, ShardedArray) else np.asarray(array)
 
 
-def chained_store(stores: Sequence[TokenStore], num_rows: Sequence[int], fingerprint: str) -> TokenStore:
+def chained_store(stores: Sequence[TokenStore], numbered: Mapping[str, Sequence[int]], fingerprint: str) -> TokenStore:
     """Return stores of the same tokenizer and settings as one; only tokens and their values stay in their files.
 
-    `num_rows` are the rows of each store, for the numbers in `EXAMPLE`; at least one store.
+    `numbered` has, by the name of a value of sequences that numbers rows or windows, how many of them each store has,
+    at least one store: the numbers of a store follow those of the stores before it.
     """
-    first, before = stores[0], offsets_of(num_rows)
-    row_values = {name: np.concatenate([store.row_values[name] for store in stores]) for name in first.row_values}
-    if EXAMPLE in row_values:
-        shifted = [store.examples + start for store, start in zip(stores, before.tolist(), strict=False)]
-        row_values[EXAMPLE] = np.concatenate(shifted).astype(np.int32 if before[-1] < 2**31 else np.int64)
+    first, row_values = stores[0], {}
+    for name in first.row_values:
+        before = offsets_of(numbered[name]) if name in numbered else np.zeros(len(stores), np.int64)
+        # The first sum keeps the dtype of the files where the numbers fit.
+        dtype = np.result_type(first.row_values[name], np.min_scalar_type(-int(before[-1])))
+        parts = zip(stores, before.tolist(), strict=False)
+        row_values[name] = np.concatenate(
+            [store.row_values[name].astype(dtype) + dtype.type(at) for store, at in parts]
+        )
     return TokenStore(
         ShardedArray([store.tokens for store in stores]),
         None if first.type_ids is None else ShardedArray([store.type_ids for store in stores]),

@@ -27,7 +27,7 @@ class TokenWriter:
 
     tokenizer: str
     max_length: int
-    windows: Literal["joined", "documents"]
+    windows: Literal["joined", "separate", "documents"]
     whole_words: bool
 
     def settings(self) -> dict[str, Any]:

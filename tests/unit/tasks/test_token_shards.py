@@ -15,7 +15,7 @@ from paratune.config.task_sections import MaskedLMTask
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
 from paratune.corpus.store import run_store, store_tokens, text_split
-from paratune.data.encode import EXAMPLE, NUM_MASKABLE, WORD_START, TokenizeOptions
+from paratune.data.encode import EXAMPLE, NUM_MASKABLE, WINDOW, WORD_START, TokenizeOptions
 from paratune.data.order import epoch_order
 from paratune.data.read import read_table
 from paratune.data.token_shards import finish_tokens
@@ -68,7 +68,9 @@ def test_arrays_of_several_files_are_one():
     assert np.asarray(array).tolist() == array[:].tolist() == whole.tolist()
 
 
-@pytest.mark.parametrize("task", [{}, {"whole_words": True}, {"windows": "documents"}], ids=str)
+@pytest.mark.parametrize(
+    "task", [{}, {"whole_words": True}, {"windows": "documents"}, {"windows": "separate", "whole_words": True}], ids=str
+)
 def test_one_shard_gives_the_batches_of_the_texts(tmp_path: Path, task):
     folder = made(tmp_path, 16, **task)
     recipe, splits = splits_of(f"{folder}/train", f"{folder}/validation", **task)
@@ -99,6 +101,12 @@ def test_shards_give_the_windows_of_the_texts_in_their_order(tmp_path: Path):
     assert {name: store.row_values[name].tolist() for name in (EXAMPLE, NUM_MASKABLE)} == {
         name: other.row_values[name].tolist() for name in (EXAMPLE, NUM_MASKABLE)
     }
+    folder = made(tmp_path, 5, 1, 10, windows="separate")
+    store = splits_of(f"{folder}/train", windows="separate")[1]["train"].store
+    shards = json.loads((folder / "train/tokens.json").read_bytes())["shards"]
+    assert len(store) == sum(shard["num_windows"] for shard in shards)
+    assert store.row_values[WINDOW].tolist() == np.repeat(np.arange(len(store)), store.num_sequences).tolist()
+    assert np.unique(store.examples).tolist() == other.examples.tolist()
     record = splits["train"].record()
     assert record["num_rows"] == sum(text_split(_sha256(text), 0.3) == "train" for text in TEXTS)
 
