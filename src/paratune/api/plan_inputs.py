@@ -112,11 +112,13 @@ def _model_config(model: Any) -> Any:
     from paratune.models.config import load_config as load_model_config
     from paratune.models.config import override, published_config
 
-    if model.from_scratch and model.tokenizer is not None and not Path(model.tokenizer).exists():
-        model = model.model_copy(update={"tokenizer": None})  # it is not made yet: the vocabulary is that of the model
     try:
         return load_model_config(model)
     except ConfigError as error:
+        if model.from_scratch and model.tokenizer is not None:
+            planned = load_model_config(model.model_copy(update={"tokenizer": None}))
+            log.info("planned with the vocabulary of %s: %s", model.name, error)  # its tokenizer may not be made yet
+            return planned
         known = published_config(model.name, error)
         override(known, model)
         return known

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from paratune.base.atomic import replace_folder
+from paratune.base.atomic import delete_folder, replace_folder
+from paratune.config.sources import local_path
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.settings import Corpus
@@ -65,7 +66,7 @@ class TokenWriter(Protocol):
     """Writes tokens in shards, and returns the settings and the entries of shards; can be pickled."""
 
     def settings(self) -> dict[str, Any]: ...
-    def write(self, folder: Path, texts: Sequence[str]) -> dict[str, Any]: ...
+    def write(self, folder: Path, texts: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]: ...
 
 
 def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
@@ -101,12 +102,14 @@ def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
         stage = Stage("store sentences", place, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, sources)
         sentences = run(stage, list(zip(tables, document_tables, strict=True)))
     outputs = [totals and totals["output"] for totals in (documents, sentences)]
-    described = json.dumps([FORMAT, corpus.store.model_dump(mode="json"), outputs], sort_keys=True)
+    described = json.dumps([FORMAT, corpus.store.model_dump(mode="json", exclude={"tokens"}), outputs], sort_keys=True)
     made = hashlib.sha256(described.encode()).hexdigest()
     if (folder / STAGE_FILE).exists() and finished_record(folder)["made"] == made:
         log.info("store: already finished")
         return finished_record(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
+    if (folder / TOKENS).exists():  # of other texts
+        delete_folder(folder / TOKENS)
     log.info("store: writing texts")
     with writing(folder=folder):
         counts = write_texts(folder, stage_tables(folder / unit), key="id" if unit == DOCUMENTS else "document_id")
@@ -145,14 +148,15 @@ def store_tokens(
     """
     options, folder = corpus.store.tokens, Path(corpus.work) / FOLDER
     assert options is not None
-    if not Path(options.tokenizer).is_dir():
+    if (tokenizer := local_path(options.tokenizer)) is not None and not tokenizer.is_dir():
         texts, extra = folder / TEXTS_FOLDER / f"{TRAIN}.parquet", coded("corpus.no_tokenizer", path=options.tokenizer)
         text = "store: no tokens yet: %s does not exist; make it (paratune tokenizer train %s --out %s), "
         text += "and repeat the command"
         log.warning(text, options.tokenizer, texts, options.tokenizer, extra=extra)
         return None
     writer, place, before = make_writer(**options.model_dump()), folder / TOKENS, folder / corpus.store.unit
-    settings, work = writer.settings(), partial(token_shards, writer, place)
+    settings = writer.settings()
+    work = partial(token_shards, writer, settings, place)
     stage = Stage("store tokens", place, _TOKENS_SCHEMA, work, [settings, FORMAT], stage_output(before))
     run_stage(stage, [*enumerate(stage_tables(before))], workers=workers, display=display)
     entries = [row for table in stage_tables(place) for row in read_rows(table)]
@@ -167,14 +171,16 @@ def store_tokens(
     return counts
 
 
-def token_shards(writer: TokenWriter, folder: Path, number: int, table: Path) -> Iterator[dict[str, Any]]:
+def token_shards(
+    writer: TokenWriter, settings: dict[str, Any], folder: Path, number: int, table: Path
+) -> Iterator[dict[str, Any]]:
     """Write the tokens of the texts of a table, a shard for each split that has some, and yield their entries."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for row in read_rows(table, ["text", "split"]):
         if row["text"].strip():
             texts[row["split"]].append(row["text"])
     for split in (split for split in SPLITS if texts[split]):
-        yield writer.write(folder / split / f"{number:05d}", texts[split]) | {"split": split}
+        yield writer.write(folder / split / f"{number:05d}", texts[split], settings) | {"split": split}
 
 
 def stored_documents(validation: float, table: Path) -> Iterator[dict[str, Any]]:

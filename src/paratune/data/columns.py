@@ -55,7 +55,7 @@ class AnswerSpan(NamedTuple):
         return self.start + len(self.text)
 
 
-class UnreadTexts(list[str]):
+class UnreadTexts(Sequence[str]):
     """The texts of rows that were read as tokens: their number, and no text."""
 
     def __init__(self, source: str, num_rows: int) -> None:
@@ -68,9 +68,6 @@ class UnreadTexts(list[str]):
     def __getitem__(self, place: Any) -> Any:
         message = f"{self._source} has tokens and no texts, which this needs; name a file with the texts instead"
         raise DataError(message, code="data.only_tokens", source=self._source)
-
-    def __iter__(self) -> Any:
-        return self[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +118,7 @@ class Samples:
     @property
     def has_texts(self) -> bool:
         """Whether the texts were read; of rows that were read as tokens only their number is known."""
-        return not isinstance(self.texts, UnreadTexts)
+        return isinstance(self.texts, list)
 
     @property
     def sources(self) -> list[str] | None:

@@ -82,7 +82,7 @@ def repeats(samples: Samples) -> Repeats:
 def overlaps(splits: Mapping[str, Samples]) -> list[Overlap]:
     """Count the texts that each pair of splits shares; pairs that share none are omitted.
 
-    Splits that were read as tokens are omitted, too: `paratune corpus` puts equal texts into one split.
+    Splits that were read as tokens are omitted, too: their texts are unknown.
     """
     keys = {name: _keys(samples) for name, samples in splits.items() if samples.has_texts}
     sets = {name: set(split_keys) for name, split_keys in keys.items()}

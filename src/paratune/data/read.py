@@ -114,9 +114,8 @@ def _read_path(source: str, reading: FileReading) -> pa.Table:
     assert whole is not None
     path, split = path_and_split(whole)
     if has_tokens(source):
-        problem = (
-            " has tokens and no texts; only data.train, data.validation and data.test of task.kind: mlm may name it"
-        )
+        problem = " has tokens and no texts. data.train, data.validation and data.test of task.kind: mlm may name it, "
+        problem += "alone or with other folders of tokens"
         raise source_error(source, problem, code="data.only_tokens")
     if path.exists():
         return _read_folder(path, split, reading) if path.is_dir() else _read_file(path, split, reading)

@@ -7,10 +7,12 @@
 Imports no torch.
 """
 
+import errno
 import hashlib
+import resource
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,6 +48,9 @@ def open_tokens(sources: Sequence[str], settings: dict[str, Any]) -> tuple[Sampl
     """
     stores, hashes = [], []
     numbered: dict[str, list[int]] = {EXAMPLE: [], WINDOW: []}
+    # A mapped file stays open: a large corpus has more of them than the usual soft limit of 1,024.
+    _, most_open = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_open, most_open))
     for source in sources:
         folder = local_path(source)
         assert folder is not None
@@ -54,24 +59,35 @@ def open_tokens(sources: Sequence[str], settings: dict[str, Any]) -> tuple[Sampl
             made, shards = record["settings"], record["shards"]
             if record["format"] != FORMAT or not shards:
                 raise ValueError(f"{TOKENS_FILE} has the format {record['format']} and {len(shards)} shards")
-            if others := [key for key in settings if made[key] != settings[key]]:
-                differing = "; ".join(f"{key}: {made[key]} here, {settings[key]} in the training" for key in others)
-                message = f"{folder} was made with other settings ({differing}); change the training, or store.tokens "
-                message += "of the corpus and run paratune corpus again"
-                raise DataError(message, code="data.tokens_unfit", folder=folder, keys=others)
-            for shard in shards:
-                if file_sha256(folder / shard["name"] / META_FILE) != shard["sha256"]:
-                    raise ValueError(f"{shard['name']}/{META_FILE} does not match its SHA-256")
-                stores.append(open_store(folder / shard["name"]))
-                for name, key in ((EXAMPLE, "num_rows"), (WINDOW, "num_windows")):
-                    numbered[name].append(int(shard[key]))
-                hashes.append(str(shard["sha256"]))
-        except DataError:  # a ValueError, too
-            raise
-        except (CheckpointError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
-            message = f"{folder} is damaged: {error}; delete the folder {folder.parent} and run paratune corpus again"
-            raise DataError(message, code="data.cache_damaged", folder=folder) from error
+            others = [key for key in settings if made[key] != settings[key]]
+            for shard in () if others else shards:
+                name = Path(shard["name"]).name  # of any path only its last part
+                store, sha256 = open_store(folder / name, maps_rows=False), file_sha256(folder / name / META_FILE)
+                if sha256 != shard["sha256"] or store.examples[-1] >= shard["num_rows"]:
+                    raise ValueError(f"{name} is not the shard in {TOKENS_FILE}")
+                stores.append(store)
+                numbered[EXAMPLE].append(shard["num_rows"])
+                numbered[WINDOW].append(shard["num_windows"])
+                hashes.append(shard["sha256"])
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise _damaged(folder, error) from error
+            message = f"{folder} cannot be opened: {error.strerror} (at most {most_open} files at a time); raise the "
+            message += "limit (ulimit -Hn), or make fewer shards (rows_per_shard of the corpus)"
+            raise DataError(message, code="data.unreadable", folder=folder) from error
+        except (CheckpointError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(folder, error) from error
+        if others:
+            differing = "; ".join(f"{key}: {made[key]} here, {settings[key]} in the training" for key in others)
+            message = f"{folder} was made with other settings ({differing}); change the training, or store.tokens of "
+            message += "the corpus and run paratune corpus again"
+            raise DataError(message, code="data.tokens_unfit", folder=folder, keys=others)
     rows = np.arange(sum(numbered[EXAMPLE]), dtype=np.int64)
-    samples = Samples(UnreadTexts(" + ".join(sources), len(rows)), None, None, None, rows, None, {})
+    samples = Samples(cast(Any, UnreadTexts(" + ".join(sources), len(rows))), None, None, None, rows, None, {})
     store = chained_store(stores, numbered, hashlib.sha256(" ".join(hashes).encode()).hexdigest())
     return samples, store.grouped(np.bincount(store.row_values[WINDOW])) if WINDOW in store.row_values else store
+
+
+def _damaged(folder: Path, error: Exception) -> DataError:
+    message = f"{folder} is damaged: {error}; copy it again, or delete it where paratune corpus wrote it, and run that"
+    return DataError(f"{message} again", code="data.cache_damaged", folder=folder)

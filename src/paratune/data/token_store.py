@@ -306,8 +306,10 @@ def _open_place(value: Any) -> Any:
     return np.memmap(*value) if isinstance(value, _FilePlace) else value
 
 
-def open_store(folder: Path) -> TokenStore:
+def open_store(folder: Path, *, maps_rows: bool = True) -> TokenStore:
     """Open a complete folder after a check of all its hashes: a changed bit would train another model.
+
+    Without `maps_rows`, offsets and values of sequences are in memory, and hold no file open.
 
     Raises:
         FileNotFoundError: The folder does not exist.
@@ -324,17 +326,15 @@ def open_store(folder: Path) -> TokenStore:
                 raise ValueError(f"{name} has {size} bytes, expected {expected}")
             if file_sha256(folder / name) != digest:
                 raise ValueError(f"{name} does not match its SHA-256")
-        offsets = np.load(folder / "offsets.npy", allow_pickle=False, mmap_mode="r")
-        full_lengths = np.load(folder / "full_lengths.npy", allow_pickle=False, mmap_mode="r")
+        rows: dict[str, Any] = {"allow_pickle": False, "mmap_mode": "r" if maps_rows else None}
+        offsets, full_lengths = (np.load(folder / name, **rows) for name in ("offsets.npy", "full_lengths.npy"))
         tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
         type_ids = np.memmap(folder / "type_ids.bin", dtype=np.uint8, mode="r") if meta["has_type_ids"] else None
         token_values = {
             name: np.memmap(folder / f"token_{name}.bin", dtype=dtype, mode="r")
             for name, dtype in meta["of_tokens"].items()
         }
-        row_values = {
-            name: np.load(folder / f"row_{name}.npy", allow_pickle=False, mmap_mode="r") for name in meta["of_rows"]
-        }
+        row_values = {name: np.load(folder / f"row_{name}.npy", **rows) for name in meta["of_rows"]}
         max_length, fingerprint, num_unknown = int(meta["max_length"]), str(meta["fingerprint"]), meta["num_unknown"]
     except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
         # The caller deletes a damaged folder and tokenizes again: a lack of memory must not look like damage.

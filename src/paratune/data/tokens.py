@@ -111,11 +111,10 @@ def tokenize(
 
     if folder is None:
         store = cached_store(token_fingerprint(texts, layout), options, write)
-    else:
-        with explain_disk_errors(folder):
-            write(folder)
+        require_known(store, options.tokenizer, source)
+    else:  # a part of a corpus, whose readers know the share of unknown tokens in the whole
+        write(folder)
         store = open_store(folder)
-    require_known(store, options.tokenizer, source)
     if layout.groups is not None:
         counts = np.bincount(store.row_values[layout.groups])
     return store if counts is None else store.grouped(counts)

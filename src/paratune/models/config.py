@@ -5,6 +5,7 @@ Imports no torch.
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def load_config(model: ModelOptions) -> Any:
         except Exception as error:
             raise load_error("configuration", source, error) from error
     except ConfigError as error:
-        if not model.from_scratch:
+        if not model.from_scratch or model.revision is not None or error.code != "model.cannot_load":
             raise
         config = published_config(model.name, error)
     if model.from_scratch and model.tokenizer is not None:
@@ -90,8 +91,13 @@ def published_config(name: str, error: ConfigError) -> Any:
     known = None if Path(name).exists() else known_config(name)
     if known is None:
         raise error
-    log.warning("the published shape of %s is used: %s", name, error, extra=coded("model.published_shape", name=name))
+    _log_published(name, str(error))
     return known
+
+
+@cache
+def _log_published(name: str, reason: str) -> None:
+    log.warning("the published shape of %s is used: %s", name, reason, extra=coded("model.published_shape", name=name))
 
 
 def override(config: Any, model: ModelOptions) -> None:

@@ -11,13 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from paratune.config.sections import ModelOptions
+from paratune.config.sources import local_path
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import Samples
 from paratune.data.encode import TokenizeOptions
 from paratune.data.token_shards import shard_entry
-from paratune.data.token_store import remove_folder
+from paratune.data.token_store import FORMAT_VERSION, remove_folder
 from paratune.data.tokenizers import check_mask_tokenizer, tokenizer_fingerprint
 from paratune.data.tokens import tokenize
+from paratune.errors import ConfigError
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
 
 
@@ -38,22 +40,28 @@ class TokenWriter:
         """
         return token_settings(*self._loaded())
 
-    def write(self, folder: Path, texts: Sequence[str]) -> dict[str, Any]:
+    def write(self, folder: Path, texts: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
         """Write a store of some texts, at least one, in place of what is in `folder`; return its entry.
 
         Raises:
-            DataError: A text has no tokens, most tokens are unknown, or the folder cannot be written.
+            ConfigError: The tokenizer has changed since `settings` were those of the writer.
+            DataError: A text has no tokens.
+            OSError: The folder cannot be written.
         """
         if multiprocessing.parent_process() is not None:  # one of several workers: each has one core
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
         for remains in [folder, *folder.parent.glob(f"{folder.name}.*.tmp")]:
             remove_folder(remains)
         options, task = self._loaded()
+        if token_settings(options, task) != settings:
+            message = f"store.tokens.tokenizer: {self.tokenizer} has changed while tokens were made; repeat the command"
+            raise ConfigError(message, code="tokenizer.unsupported", key="store.tokens.tokenizer", value=self.tokenizer)
         samples = Samples([*texts], None, None, None, np.arange(len(texts), dtype=np.int64), None, {})
         return shard_entry(folder, tokenize(samples, options, task, source=str(folder), folder=folder), len(samples))
 
     def _loaded(self) -> tuple[TokenizeOptions, MaskedLMTask]:
-        files = sorted(Path(self.tokenizer).resolve().iterdir())
+        folder = local_path(self.tokenizer)
+        files = sorted(folder.resolve().iterdir()) if folder is not None and folder.is_dir() else []
         return _load(self, tuple((file, file.stat().st_mtime_ns) for file in files))
 
 
@@ -73,6 +81,7 @@ def _load(writer: TokenWriter, files: tuple[tuple[Path, int], ...]) -> tuple[Tok
 def token_settings(options: TokenizeOptions, task: MaskedLMTask) -> dict[str, Any]:
     """Return the settings of a training that its tokens must have, as JSON values by key of the configuration."""
     return {
+        "format": FORMAT_VERSION,
         "model.tokenizer": tokenizer_fingerprint(options.tokenizer)[:16],
         "data.max_length": options.max_length,
         "task.windows": task.windows,

@@ -18,7 +18,7 @@ from paratune.data.columns import NO_MASK, Samples
 from paratune.data.encode import ASKED, NUM_MASKABLE, TokenizeOptions
 from paratune.data.load import SPLITS, Split, samples_fingerprint
 from paratune.data.token_shards import open_tokens
-from paratune.data.token_store import EXAMPLE
+from paratune.data.token_store import EXAMPLE, TokenStore
 from paratune.data.tokenizers import check_mask_tokenizer, mask_vocabulary
 from paratune.data.tokens import require_known, tokenize
 from paratune.errors import CodedWarning, ConfigError, DataError, coded
@@ -58,9 +58,14 @@ class MaskedLMRecipe(TaskRecipe):
             samples, store = open_tokens(files, settings)
             source = " + ".join(files)
             require_known(store, options.tokenizer, source)
+            _require_maskable(store, options.tokenizer, source)
             splits[name] = Split(name, source, samples, store, store.fingerprint)
         if len(folders) < len(sources):
-            splits |= super().load_splits(data.model_copy(update=dict.fromkeys(folders)), options)
+            others = super().load_splits(data.model_copy(update=dict.fromkeys(folders)), options)
+            if both := sorted(splits.keys() & others.keys()):
+                message = f"data.{both[0]} names a folder and data.split.{both[0]} cuts rows from train; remove one"
+                raise DataError(message, code="data.split_conflict", part=both[0])
+            splits |= others
         return {name: splits[name] for name in SPLITS if name in splits}
 
     def make_split(
@@ -69,10 +74,7 @@ class MaskedLMRecipe(TaskRecipe):
         """Return documents as a split with their windows; without labels, texts with masks to fill in."""
         if require_labels:
             store = self.make_tokens(samples, options, source)
-            if not store.row_values[NUM_MASKABLE].any():
-                special = options.tokenizer.unk_token or options.tokenizer.mask_token
-                message = f"{source}: all tokens are special tokens, such as {special}: no token can be hidden"
-                raise DataError(message, code="data.no_tokens", source=source)
+            _require_maskable(store, options.tokenizer, source)
         else:
             store = tokenize(samples, options, self._task, source=source, fills_in=True)
             with_masks, examples = np.unique(store.examples, return_inverse=True)
@@ -153,6 +155,13 @@ class MaskedLMRecipe(TaskRecipe):
             }
         sources = None if samples.sources is None else [samples.sources[number] for number in document]
         write_predictions(folder, split.name, rows=samples.rows[document], ids=None, columns=columns, sources=sources)
+
+
+def _require_maskable(store: TokenStore, tokenizer: Any, source: str) -> None:
+    if not store.row_values[NUM_MASKABLE].any():
+        special = tokenizer.unk_token or tokenizer.mask_token
+        message = f"{source}: all tokens are special tokens, such as {special}: no token can be hidden"
+        raise DataError(message, code="data.no_tokens", source=source)
 
 
 def _has_masks(split: Split) -> bool:

@@ -1,7 +1,10 @@
 """Tokens of a corpus in shards: the same samples as from the texts, bit for bit; errors of other and damaged ones."""
 
+import hashlib
 import json
 import pickle
+import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -112,8 +115,6 @@ def test_shards_give_the_windows_of_the_texts_in_their_order(tmp_path: Path):
 
 
 def _sha256(text: str) -> str:
-    import hashlib
-
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -213,13 +214,61 @@ def test_options_that_need_texts_are_refused(tmp_path: Path, key: str, option):
         make_recipe(MaskedLMTask(kind="mlm")).load_splits(data, options)
 
 
+def test_a_validation_set_is_not_both_a_folder_and_a_part_of_train(tmp_path: Path):
+    folder = made(tmp_path, 16)
+    texts = tmp_path / "work/6_store/texts/train.parquet"
+    data = Data(
+        train=str(texts), validation=f"{folder}/validation", columns=Columns(text="text"), split={"validation": 0.3}
+    )
+    options = TokenizeOptions(tiny_tokenizer(), 16, need_token_type_ids=True, is_cached=False)
+    with raises_code("data.split_conflict", part="validation"):
+        make_recipe(MaskedLMTask(kind="mlm")).load_splits(data, options)
+
+
+def test_tokens_of_earlier_texts_are_deleted(tmp_path: Path):
+    place = made(tmp_path, 16)
+    shutil.rmtree(tmp_path / "work/3_extract")
+    shutil.rmtree(tmp_path / "tokenizer")
+    extracted(tmp_path / "work", TEXTS[::2])
+    store = {"validation": 0.3, "tokens": {"tokenizer": str(tmp_path / "tokenizer")}}
+    corpus = Corpus.model_validate({"work": str(tmp_path / "work"), "clean": {"skip": STEPS}, "store": store})
+    run_store(corpus, 1, Display(speaks=False))
+    assert not place.exists()
+
+
+def test_a_tokenizer_that_changes_meanwhile_is_refused(tmp_path: Path):
+    folder = tmp_path / "tokenizer"
+    tokenizer = tiny_tokenizer(folder)
+    writer = TokenWriter(str(folder), 16, "joined", whole_words=False)
+    settings = writer.settings()
+    tokenizer.add_tokens(["film!"])
+    tokenizer.save_pretrained(folder)
+    with raises_code("tokenizer.unsupported", key="store.tokens.tokenizer"):
+        writer.write(tmp_path / "00000", TEXTS, settings)
+    assert not (tmp_path / "00000").exists()
+
+
+def test_a_store_with_few_open_files_is_opened(tmp_path: Path):
+    folder = made(tmp_path, *[1] * 16, windows="documents")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = len([*Path("/proc/self/fd").iterdir()])
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 12, before[1]))
+        _, splits = splits_of(f"{folder}/train", windows="documents")
+        assert splits["train"].num_rows > 6
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def test_other_readers_refuse_tokens(tmp_path: Path):
     folder = made(tmp_path, 16)
     with raises_code("data.only_tokens"):
         read_table(f"{folder}/train")
     _, splits = splits_of(f"{folder}/train")
-    with raises_code("data.only_tokens"):
-        [*splits["train"].samples.texts]
+    texts = splits["train"].samples.texts
+    for use in (list, reversed, lambda texts: ["a" in texts], lambda texts: texts[0]):
+        with raises_code("data.only_tokens"):
+            list(use(texts))
 
 
 def test_without_a_tokenizer_there_are_no_tokens_yet(tmp_path: Path, caplog: pytest.LogCaptureFixture):
