@@ -50,6 +50,12 @@ def waits(make, tasks, logs):
     time.sleep(3600)
 
 
+def dies_at_3(number, *_):
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield {"number": number}
+
+
 def refuses(number, *_):
     raise DataError(f"input {number} is bad", code="data.empty")
     yield

@@ -31,17 +31,17 @@ def test_a_task_is_trained_from_checkpoints_of_a_pretraining(world: Path, cli: C
     assert result.code == EXIT_OK, result.stderr
     made = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(about["step"], about["folder"]) for about in made] == [
-        (2, "runs/c-step_000002"),
-        (6, "runs/c-step_000006"),
+        (2, "runs/c-pre-step_000002"),
+        (6, "runs/c-pre-step_000006"),
     ]
     for about in made:
         record = read_json(world / about["folder"] / "run.json")
         assert about["scores"] == read_json(world / about["folder"] / "summary.json")["scores"]
-        assert record["config"]["model"]["name"] == f"runs/.c-step_00000{about['step']}"
+        assert record["config"]["model"]["name"] == f"runs/.c-pre-step_00000{about['step']}"
     assert not list((world / "runs").glob(".c-*"))
     # Two steps of a small learning rate change the last weights of the pre-training little.
     weights, trained = (
-        load_file(world / "runs" / run / "model" / "model.safetensors") for run in ("pre", "c-step_000006")
+        load_file(world / "runs" / run / "model" / "model.safetensors") for run in ("pre", "c-pre-step_000006")
     )
     name = "bert.encoder.layer.0.output.dense.weight"
     assert (weights[name] - trained[name]).abs().max() < 0.01 < weights[name].abs().max()

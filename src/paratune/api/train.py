@@ -1,5 +1,6 @@
 """`paratune.train`: trains the run of a configuration and returns it."""
 
+import logging
 import shutil
 import threading
 import time
@@ -10,15 +11,21 @@ from typing import Any
 from paratune.api.configuration import Configuration, load, written
 from paratune.api.process import process_as_before, run_command, set_up_process
 from paratune.api.run import Run
+from paratune.base.atomic import delete_remains
 from paratune.base.imports import collector_off_for_imports
 from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.optional_sections import teacher_names
+from paratune.config.plain import flatten
 from paratune.config.sections import run_path
 from paratune.console import stdout_for_results
 from paratune.errors import CheckpointError, ConfigError, DataError, LaunchError, require_at_least
 from paratune.processes.place import global_batch_size, place_from_environment
 from paratune.records import CHECKPOINTS_FOLDER, is_finished
-from paratune.records.run_folder import Mode, check_same_run, check_usable
+from paratune.records.run_folder import Mode, check_same_run, check_usable, is_in_use
+
+log = logging.getLogger(__name__)
+SILENT_S = 1800.0
+"""Seconds without a new event of a run that no process uses, after which its checkpoints are not waited for."""
 
 
 def train(
@@ -143,8 +150,13 @@ def train_from_checkpoints(
 ) -> Iterator[tuple[int, Run]]:
     """Train from the checkpoints of a run until it is finished and none is left; yield each step with its finished run.
 
-    The run NAME-step_002000 starts from the model folder .NAME-step_002000 beside it, which exists until the run is
-    finished: a second call resumes that run. `every` is the least steps from one checkpoint that is used to the next.
+    The run NAME-SOURCE-step_002000 starts from the model folder .NAME-SOURCE-step_002000 beside it, which exists until
+    the run is finished: a second call resumes that run. `every` is the least steps from one checkpoint that is used to
+    the next.
+
+    Raises:
+        ConfigError: The configuration has new weights, or saves adapters, whose base would be deleted.
+        CheckpointError: The source has ended before its last step, or a checkpoint is damaged.
     """
     with stdout_for_results():
         from paratune.checkpoint import MANIFEST, list_checkpoints
@@ -152,30 +164,53 @@ def train_from_checkpoints(
 
     require_at_least("--every", every)
     Run(source)  # an error for another folder
-    name, folder = loaded.config.run.name, Path(loaded.config.run.folder)
+    model, folder = loaded.config.model, Path(loaded.config.run.folder)
+    for key, is_set in (
+        ("model.from_scratch", model.from_scratch),
+        ("model.adapter.save", model.adapter is not None and model.adapter.save == "adapter"),
+    ):
+        if is_set:
+            message = f"{key}: {flatten(loaded.values)[key]} and --from-checkpoints exclude each other: the runs start "
+            raise ConfigError(
+                f"{message}from the weights of folders that exist only meanwhile", code="cli.conflict", key=key
+            )
+    name = f"{loaded.config.run.name}-{source.resolve().name}"
 
     def by_step(paths: Iterable[Path]) -> dict[int, Path]:
         return {int(step): path for path in paths if (step := path.name.rpartition("_")[2]).isdigit()}
 
-    last, is_over = max(by_step(folder.glob(f"{name}-step_*")), default=-every), False
+    if folder.is_dir():
+        delete_remains(folder)
+    last, is_over, num_waits = max(by_step(folder.glob(f"{name}-step_*")), default=-every), False, 0
     while not is_over:
         is_over = is_finished(source)  # before the search: the last checkpoint is older than the summary
         checkpoints = by_step(list_checkpoints(source / CHECKPOINTS_FOLDER))
         unfinished = by_step(folder.glob(f".{name}-step_*"))
         for step in sorted({*checkpoints, *unfinished}):
-            model = folder / f".{name}-step_{step:06d}"
+            place = folder / f".{name}-step_{step:06d}"
             if step not in unfinished:
                 if step < last + every:
                     continue
                 try:
                     with stdout_for_results():
-                        write_checkpoint_model(source, checkpoints[step], model)
+                        write_checkpoint_model(source, checkpoints[step], place)
                 except (CheckpointError, FileNotFoundError):
                     if (checkpoints[step] / MANIFEST).exists():
                         raise
-                    continue  # the run has deleted it meanwhile (`checkpoint.keep`)
-            last, run_name = max(last, step), model.name.removeprefix(".")
+                    log.info("the checkpoint of step %d was deleted by its run (checkpoint.keep)", step)
+                    continue
+            last, run_name, num_waits = max(last, step), place.name.removeprefix("."), 0
             how: Any = {"run_name": run_name, "nproc": nproc, "resume": (folder / run_name).exists()}
-            yield step, train(loaded.values, {"model.name": str(model)}, run_code=run_code, **how)
-            shutil.rmtree(model)
+            yield step, train(loaded.values, {"model.name": str(place)}, run_code=run_code, **how)
+            shutil.rmtree(place, ignore_errors=True)  # a second command may have deleted it
+        # Locks of other machines may not be visible: a run that trains also writes its events.
+        silent_s = time.time() - max(path.stat().st_mtime for path in source.iterdir())
+        if not is_over and silent_s > SILENT_S and not is_in_use(source):
+            message = (
+                f"{source} has written nothing for {silent_s / 60:.0f} min, and is not finished; resume it (paratune "
+            )
+            raise CheckpointError(f"{message}train CONFIG --resume) and repeat", code="run.not_finished", path=source)
+        if not num_waits:
+            log.info("%s: after step %d", "no checkpoint is left" if is_over else "waiting for a checkpoint", last)
+        num_waits += 1
         time.sleep(0 if is_over else 20)  # then there may be a new checkpoint

@@ -148,6 +148,9 @@ def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> N
         names = [_add_source(contents, loaded, source, scratch) for source in named_sources(value)]
         if any(names):
             paths = [new or old for new, old in zip(names, named_sources(value), strict=True)]
+            if name != "train" and len(paths) > 1:
+                message = f"data.{name}: {value} matches {len(paths)} files, and a bundle can have one; join them first"
+                raise ConfigError(message, code="config.invalid_value", key=f"data.{name}")
             contents.paths[f"data.{name}"] = paths if isinstance(value, list) or len(paths) > 1 else paths[0]
             contents.sources[f"data.{name}"] = " + ".join(named_columns(value))
     for section in ("extra", "predict"):

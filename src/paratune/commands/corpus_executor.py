@@ -6,6 +6,7 @@ be able to write to the folder.
 """
 
 import fcntl
+import math
 import multiprocessing
 import os
 import platform
@@ -45,11 +46,13 @@ from paratune.errors import (
 
 FOLDER = "executor"
 RUNNING = "running"
-"""Folder with a file for each running task: the shards that it has begun. The task holds a lock of the file."""
+"""Start of the name of a folder, of one attempt, with a file for each running task, which lists the shards that it has
+begun. The task holds a lock on its file, and ends when the folder is gone."""
+ERROR_FILE = "error"
 POLL_S = 5.0
 """Seconds between two looks at the files of shards, and at Slurm's queue or the running tasks."""
 IDLE_S = 600.0
-"""Seconds without a running task after which all are started again."""
+"""Seconds without a running task, after the first one, after which all are started again."""
 GRACE_S = 10.0
 """Seconds until files of a finished task must be visible on a shared file system."""
 LOCAL_STAGES = ("index", "fetch")
@@ -64,20 +67,28 @@ class MakeShards:
     """A pipeline step that makes every `world_size`th missing shard, starting with shard number `rank`."""
 
     def __init__(self, stage: Stage, todo: Shards, running: Path) -> None:
-        self._stage, self._todo, self._running = stage, list(todo), running
+        self._stage, self._todo, self.running = stage, list(todo), running
         self._folder = Path.cwd()
 
     def __call__(self, _: Any = None, rank: int = 0, world_size: int = 1) -> None:
         os.chdir(self._folder)  # file names are relative to the folder in which the command was called
-        path = self._running / f"{os.getpid()} of {platform.node()}, task {rank}"
+        path = self.running / f"{os.getpid()} of {platform.node()}, task {rank}"
         with path.open("w") as file:
             with suppress(OSError):  # a file system without locks
                 fcntl.lockf(file, fcntl.LOCK_EX)  # released by the operating system when this process dies
             try:
                 for number, arguments in self._todo[rank::world_size]:
+                    if not self.running.exists():  # a later attempt has begun
+                        return
                     if not (self._stage.folder / counts_file(number)).exists():  # the task may have been queued again
                         print(number, file=file, flush=True)
                         make_shard(self._stage, number, *arguments)
+            except ParatuneError:
+                raise
+            except Exception as error:  # datatrove ends the other tasks: only this file tells which one has failed
+                text = f"shard {number}: {type(error).__name__}: {error}"
+                (self.running / ERROR_FILE).with_suffix(f".{rank}").write_text(text, encoding="utf-8")
+                raise
             finally:
                 path.unlink(missing_ok=True)
 
@@ -108,10 +119,11 @@ class ShardExecutor:
         """
         logs = (self.work / FOLDER / re.sub(r"\W+", "_", stage.name)).resolve()
         shutil.rmtree(logs, ignore_errors=True)
-        (logs / RUNNING).mkdir(parents=True, exist_ok=True)
+        running = logs / f"{RUNNING}-{time.time_ns()}"
+        running.mkdir(parents=True, exist_ok=True)
         left = [number for number, _ in todo]
         until: float | None = None
-        make = MakeShards(stage, todo, logs / RUNNING)
+        make = MakeShards(stage, todo, running)
         with self.start(make, min(self.tasks, len(todo)), logs) as is_running:
             while left and (until is None or time.monotonic() < until):
                 if until is None and not is_running():
@@ -149,12 +161,15 @@ def start_apart(run: RunTasks, make: MakeShards, tasks: int, logs: Path) -> Iter
     process = context.Process(target=_lead, args=(run, make, tasks, logs, own_end))
     process.start()
     own_end.close()
-    active_s = time.monotonic()
+    active_s = math.inf  # before the first task: the cluster may be busy
 
     def is_running() -> bool:
         nonlocal active_s
         dead = None
-        for path in list((logs / RUNNING).iterdir()):
+        for path in list(make.running.iterdir()):
+            if path.name.startswith(ERROR_FILE):
+                message = f"{path.read_text(encoding='utf-8')} (logs: {logs})"
+                raise DataError(plain(message), code="corpus.shards_failed", folder=logs)
             try:
                 with path.open("r+") as file:
                     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

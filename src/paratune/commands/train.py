@@ -37,8 +37,8 @@ def train(
         resume: resume an unfinished run, or start it when there is none
         overwrite: delete an existing run folder
         run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
-        from_checkpoints: run, also in progress, whose checkpoints replace model.name: a run NAME-step_002000 from each
-        every: with --from-checkpoints, least steps from one checkpoint that is used to the next; default: 1
+        from_checkpoints: run, also in progress, whose checkpoints replace model.name: a run NAME-RUN-step_002000 each
+        every: with --from-checkpoints, use a checkpoint only this many steps after the last one used; default: 1
     """
     from paratune.api.train import check_start, start_kind, train_from_checkpoints, train_here
     from paratune.config.load import load_config

@@ -1,5 +1,6 @@
 """Checks sections of a configuration against each other: a setting that cannot take effect is an error."""
 
+import glob
 import os
 import re
 from collections import Counter
@@ -12,7 +13,7 @@ from paratune.config.own_code import CALLBACKS_KEY, CLASS_KEY, HEAD_KEY, METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, OwnMetric, data_sources, named_columns
-from paratune.config.sources import local_path
+from paratune.config.sources import local_path, matching_sources
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import ClassificationTask, OrdinalTask, OwnTask, RegressionTask, WindowOptions
 from paratune.config.traits import strategy_traits
@@ -182,6 +183,9 @@ def _files(found: Contradictions) -> None:
         keys = ("data.train", "data.validation", "data.test")
         found.unused("data.hub_revision", "without a data set of the hub (hub:NAME)", *keys)
     names = [source.partition("#")[0].removesuffix(".gz").lower() for _, source in data_sources(data)]
+    # A pattern without files may be that of another machine: its suffixes are not known.
+    if any(glob.has_magic(source) and matching_sources(source) == [source] for _, source in data_sources(data)):
+        names = [".csv"]
     if all(local_path(name) is None or name.endswith((".parquet", ".xlsx", ".xls", ".ods")) for name in names):
         found.unused("data.encoding", "without a text file", "data.train")
     separated = (".csv", ".tsv", ".txt")

@@ -60,7 +60,7 @@ class Stage:
     """JSON value of all settings that the rows depend on."""
     source: Any
     """JSON value that identifies the input: names and sizes of files, or the `output` of the previous stage."""
-    uses_network: bool = False
+    is_slow: bool = False
     """Whether a small shard may take long."""
 
 
@@ -257,7 +257,7 @@ def _make_shards(stage: Stage, todo: Shards, workers: Workers) -> Iterator[int]:
                 )
                 raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left)) from None
             extra = coded("corpus.process_died", stage=stage.name)
-            log.warning("%s: a process died; its unfinished shards are made again (%s)", stage.name, death, extra=extra)
+            log.warning("%s: unfinished shards are made again: %s", stage.name, death, extra=extra)
 
 
 class Processes(AbstractContextManager["Processes"]):
@@ -272,6 +272,7 @@ class Processes(AbstractContextManager["Processes"]):
         """
         self._num, self._small_bytes = num, small_bytes
         self._pool: ProcessPoolExecutor | None = None
+        self._died_in: str | None = None
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
@@ -284,9 +285,10 @@ class Processes(AbstractContextManager["Processes"]):
             BrokenProcessPool: A process died.
         """
         tables = [value for _, arguments in todo for value in arguments if isinstance(value, Path)]
-        is_small = self._pool is None and len(tables) == len(todo) and not stage.uses_network
+        is_small = self._pool is None and len(tables) == len(todo) and not stage.is_slow
         is_small = is_small and sum(path.stat().st_size for path in tables if path.exists()) < self._small_bytes
-        if self._num == 1 or len(todo) < 2 or is_small:
+        # A shard that has killed a process would kill this one.
+        if self._num == 1 or ((len(todo) < 2 or is_small) and stage.name != self._died_in):
             for number, arguments in todo:
                 make_shard(stage, number, *arguments)
                 yield number
@@ -300,7 +302,7 @@ class Processes(AbstractContextManager["Processes"]):
                 done.result()
                 yield numbers[done]
         except BaseException:
-            self._pool = None
+            self._pool, self._died_in = None, stage.name
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():  # not waited for: a shard may take minutes
                 process.terminate()

@@ -314,10 +314,13 @@ def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], B
 
     `num_samples` is the number of samples of the whole optimizer step, over all ranks.
     """
-    order = np.argsort(-_computed_lengths(collator), kind="stable").astype(np.int64)
+    lengths, options = _computed_lengths(collator), CollateOptions(epoch=0)
+    order = np.argsort(-lengths, kind="stable").astype(np.int64)
+    if collator.store.sample_offsets is not None and not isinstance(collator, PackedCollator):
+        options["length"] = int(collator.store.sequence_lengths.max())  # of which sample is not known
     # `np.resize` repeats the samples of a split that has too few.
     denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
-    return lambda size: collator(np.resize(order, size), denominator, epoch=0)
+    return lambda size: collator(np.resize(order, size), denominator, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,18 +368,23 @@ def eval_batches(
     """
     groups = SampleGroups(np.arange(len(collator.store)), group_size)
     lengths = groups.maxima(_computed_lengths(collator))
-    order = np.argsort(-lengths, kind="stable").astype(np.int64)
+    order = np.lexsort((-groups.maxima(collator.store.lengths), -lengths)).astype(np.int64)
     parts = _eval_parts(order, lengths, max(1, batch_size // group_size), data_world_size)
     shares = [groups.samples_of(part[data_rank::data_world_size]) for part in parts]
     return EvalBatches(collator, shares, collator.loss_denominator(groups.samples))
 
 
 def _computed_lengths(collator: Collate) -> IntArray:
-    """Return the tokens of each sample, (N,); where batches are padded, with its sequences as long as the longest."""
-    store = collator.store
+    """Return the tokens of each sample, (N,); where batches are padded, with its sequences as long as the longest.
+
+    The longest of a batch, which is not known before, where samples differ in their number of sequences: a sample with
+    one long sequence pads those with many short ones.
+    """
+    store, counts = collator.store, collator.store.num_sequences
     if isinstance(collator, PackedCollator):
         return store.lengths
-    lengths: IntArray = store.num_sequences * store.longest_sequences
+    differ = len(counts) > 0 and counts.min() < counts.max()
+    lengths: IntArray = counts * (store.sequence_lengths.max() if differ else store.longest_sequences)
     return lengths
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paratune.config.sections import Data, named_columns
+from paratune.config.sections import Data, named_sources
 from paratune.config.sources import has_tokens
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import NO_MASK, Samples
@@ -42,7 +42,7 @@ class MaskedLMRecipe(TaskRecipe):
 
     def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
         """Return the splits, from texts or from folders of tokens; see `TaskRecipe.load_splits`."""
-        sources = {name: named_columns(getattr(data, name)) for name in SPLITS if getattr(data, name) is not None}
+        sources = {name: named_sources(getattr(data, name)) for name in SPLITS if getattr(data, name) is not None}
         folders = {name: files for name, files in sources.items() if all(map(has_tokens, files))}
         if not folders:
             return super().load_splits(data, options)

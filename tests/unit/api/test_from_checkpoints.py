@@ -1,6 +1,8 @@
 """Runs from the checkpoints of another run: which steps, with which weights, and what a second call does."""
 
+import os
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,17 +44,19 @@ def save(source: Path, step: int) -> None:
     checkpoint.save(checkpoint.step_folder(source / "checkpoints", step), names, {}, step=step, is_writer=True)
 
 
-def steps(source: Path, patch: pytest.MonkeyPatch, every: int = 1, act: Any = None) -> list[int]:
+def steps(
+    source: Path, patch: pytest.MonkeyPatch, every: int = 1, act: Any = None, model: dict[str, Any] | None = None
+) -> list[int]:
     """Return the steps from which runs are trained by a function that makes their folders, in place of a training."""
     task = {"kind": "classification", "labels": ["a", "b"]}
     columns = {"columns": {"text": "text", "label": "label"}}
     run = {"name": "down", "folder": str(source.parent / "runs")}
     loaded = load_values(
-        {**BASE, "data": {**BASE["data"], **columns}, "task": task, "model": {"name": "m"}, "run": run}
+        {**BASE, "data": {**BASE["data"], **columns}, "task": task, "model": {"name": "m", **(model or {})}, "run": run}
     )
 
     def train(_: Any, overrides: dict[str, str], *, run_name: str, resume: bool, **how: Any) -> None:
-        step, model = int(run_name.removeprefix("down-step_")), Path(overrides["model.name"])
+        step, model = int(run_name.removeprefix("down-pre-step_")), Path(overrides["model.name"])
         assert how == {"nproc": 2, "run_code": False}
         assert resume == (model.parent / run_name).exists()
         (model.parent / run_name).mkdir(exist_ok=True)
@@ -74,7 +78,7 @@ def test_checkpoints_are_used_that_are_far_enough_apart(
     write_json(source / "summary.json", {})
     assert steps(source, monkeypatch, every) == expected
     assert sorted(path.name for path in (source.parent / "runs").iterdir()) == [
-        f"down-step_{step:06d}" for step in expected
+        f"down-pre-step_{step:06d}" for step in expected
     ]
     assert steps(source, monkeypatch, every) == []  # all are there
 
@@ -90,7 +94,7 @@ def test_a_run_in_progress_is_followed_until_it_is_finished(source: Path, monkey
         if len(slept) == 2:
             write_json(source / "summary.json", {})
 
-    monkeypatch.setattr("paratune.api.train.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("paratune.api.train.time", SimpleNamespace(sleep=sleep, time=time.time))
     assert steps(source, monkeypatch, 20) == [10, 30, 50]
     assert len(slept) == 2
 
@@ -125,3 +129,31 @@ def test_a_folder_without_a_run_and_a_damaged_checkpoint_are_errors(source: Path
     (checkpoint.step_folder(source / "checkpoints", 10) / "tensors.00000.safetensors").write_bytes(b"")
     with raises_code("checkpoint.damaged", "tensors.00000.safetensors"):
         steps(source, monkeypatch)
+
+
+def test_a_run_that_died_is_not_waited_for(source: Path, monkeypatch: pytest.MonkeyPatch):
+    for path in source.iterdir():
+        os.utime(path, (0, 0))
+    with raises_code("run.not_finished", path=source):
+        steps(source, monkeypatch, 20)
+
+
+def test_runs_of_another_source_are_not_taken_for_these(source: Path, monkeypatch: pytest.MonkeyPatch):
+    write_json(source / "summary.json", {})
+    other = source.parent / "runs" / "down-other-step_000040"
+    other.mkdir(parents=True)
+    assert steps(source, monkeypatch, 20) == [10, 30]
+
+
+@pytest.mark.parametrize(
+    ("key", "model"),
+    [
+        ("model.from_scratch", {"from_scratch": True}),
+        ("model.adapter.save", {"adapter": {"kind": "lora", "save": "adapter"}}),
+    ],
+)
+def test_models_that_need_the_folder_later_or_not_at_all_are_refused(
+    source: Path, monkeypatch: pytest.MonkeyPatch, key: str, model: dict[str, Any]
+):
+    with raises_code("cli.conflict", key=key):
+        steps(source, monkeypatch, model=model)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus_work import dies, dies_once, even, marked, process_id, refuses
+from corpus_work import dies, dies_at_3, dies_once, even, marked, process_id, refuses
 from raised import raises_code
 
 from paratune.console import Display
@@ -96,8 +96,8 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
     assert (tmp_path / "flag").exists()
 
 
-def process_ids(folder, tables, processes, *, uses_network=False):
-    made = Stage("odd", folder, SCHEMA, process_id, 1, [1], uses_network)
+def process_ids(folder, tables, processes, *, is_slow=False):
+    made = Stage("odd", folder, SCHEMA, process_id, 1, [1], is_slow)
     run_stage(made, [(table,) for table in tables], workers=processes, display=DISPLAY)
     return {pq.read_table(path)["number"][0].as_py() for path in stage_tables(folder)}
 
@@ -117,11 +117,19 @@ def test_small_tables_start_no_process(tmp_path):
     own = {os.getpid()}
     with Processes(2, small_bytes=101) as processes:
         assert process_ids(tmp_path / "small", tables, processes) == own
-        assert not process_ids(tmp_path / "network", tables, processes, uses_network=True) & own
+        assert not process_ids(tmp_path / "network", tables, processes, is_slow=True) & own
         # Processes that run are used.
         assert not process_ids(tmp_path / "again", tables, processes) & own
     with Processes(2, small_bytes=100) as processes:
         assert not process_ids(tmp_path / "large", tables, processes) & own
+
+
+def test_one_input_that_kills_every_worker_ends_the_stage_and_not_the_command(tmp_path):
+    # After the first death, one shard is left: this process must not make it.
+    with raises_code("corpus.shards_failed", "3"), Processes(2) as processes:
+        run_stage(
+            stage(tmp_path / "a", dies_at_3), [(number,) for number in range(4)], workers=processes, display=DISPLAY
+        )
 
 
 def test_an_input_that_kills_every_worker_is_named(tmp_path):
