@@ -47,9 +47,9 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "stage").iterdir())}
 
 
-def candidates(command: int, executor: str, running: Path, *, is_any: bool) -> list[int]:
+def candidates(command: int, executor: str, logs: Path, *, is_any: bool) -> list[int]:
     """Return the processes of which one is killed."""
-    makers = [int(path.name.split()[0]) for path in running.glob("*")]
+    makers = [int(path.name.split()[0]) for path in logs.glob(f"{RUNNING}-*/* of *")]
     if not makers or not is_any:
         return makers
     if executor == "local":
@@ -64,12 +64,12 @@ def killed(folder: Path, executor: str, *, is_any: bool) -> tuple[float | None, 
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         began = time.monotonic()
-        while not (pids := candidates(process.pid, executor, folder / FOLDER / "killed" / RUNNING, is_any=False)):
+        while not (pids := candidates(process.pid, executor, folder / FOLDER / "killed", is_any=False)):
             if time.monotonic() - began > HANG_S or process.poll() is not None:
                 break
             time.sleep(0.01)
         time.sleep(random.random() * 2)
-        pids = candidates(process.pid, executor, folder / FOLDER / "killed" / RUNNING, is_any=is_any)
+        pids = candidates(process.pid, executor, folder / FOLDER / "killed", is_any=is_any)
         if pids:
             name = " ".join(psutil.Process(pid := random.choice(pids)).cmdline())[-60:]
             print(f"killed {pid}: {name}", file=output, flush=True)

@@ -64,3 +64,10 @@ def refuses(number, *_):
 def letters(text):
     """Return each letter of a text as a key, and None for a full stop."""
     return (None if letter == "." else letter.encode() for letter in text)
+
+
+def fails_at_1(number):
+    if number == 1:
+        raise ValueError("the reason")
+    time.sleep(2)
+    yield {"number": number}

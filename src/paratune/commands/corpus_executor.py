@@ -52,7 +52,7 @@ ERROR_FILE = "error"
 POLL_S = 5.0
 """Seconds between two looks at the files of shards, and at Slurm's queue or the running tasks."""
 IDLE_S = 600.0
-"""Seconds without a running task, after the first one, after which all are started again."""
+"""Seconds without a running task after which all are started again."""
 GRACE_S = 10.0
 """Seconds until files of a finished task must be visible on a shared file system."""
 LOCAL_STAGES = ("index", "fetch")
@@ -154,14 +154,19 @@ RunTasks = Callable[[MakeShards, int, Path], None]
 
 
 @contextmanager
-def start_apart(run: RunTasks, make: MakeShards, tasks: int, logs: Path) -> Iterator[Callable[[], bool]]:
-    """Run tasks from another process, because datatrove waits without end for a task whose process was killed."""
+def start_apart(
+    run: RunTasks, make: MakeShards, tasks: int, logs: Path, *, may_queue: bool = False
+) -> Iterator[Callable[[], bool]]:
+    """Run tasks from another process, because datatrove waits without end for a task whose process was killed.
+
+    With `may_queue` the first task may wait for a place on a busy cluster, without end.
+    """
     context = multiprocessing.get_context("spawn")
     errors, own_end = context.Pipe(duplex=False)
     process = context.Process(target=_lead, args=(run, make, tasks, logs, own_end))
     process.start()
     own_end.close()
-    active_s = math.inf  # before the first task: the cluster may be busy
+    active_s = math.inf if may_queue else time.monotonic()
 
     def is_running() -> bool:
         nonlocal active_s
@@ -301,7 +306,7 @@ def executor_spread(
     memory = memory_gib or 2
     if site is None:
         require_installed("ray", extra="corpus")
-        return ShardExecutor(work, tasks, partial(start_apart, partial(run_ray, memory)))
+        return ShardExecutor(work, tasks, partial(start_apart, partial(run_ray, memory), may_queue=True))
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
         raise option_error("--tasks", tasks, reason, code="cli.invalid_value")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from corpus_documents import content, extracted
-from corpus_work import dies, dies_once, waits
+from corpus_work import dies, dies_once, fails_at_1, waits
 from raised import raises_code
 
 from paratune.commands import corpus_executor as executors
@@ -147,3 +147,10 @@ def test_ray_gives_the_same_result(tmp_path, monkeypatch):
     finally:
         ray.shutdown()
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
+
+
+def test_the_shard_that_fails_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "POLL_S", 0.1)
+    tasks = ShardExecutor(tmp_path, 2, partial(start_apart, partial(run_local, 2)))
+    with raises_code("corpus.shards_failed", "shard 1", "ValueError", "the reason"):
+        run_stage(numbers(tmp_path / "a", fails_at_1), [(0,), (1,)], workers=tasks, display=DISPLAY)
