@@ -25,7 +25,7 @@ import psutil
 import pyarrow as pa
 from corpus_work import slow
 
-from paratune.commands.corpus_executor import FOLDER, RUNNING, ShardExecutor, run_local, run_ray, start_apart
+from paratune.commands.corpus_executor import FOLDER, RUNNING, run_local, run_ray, spread_shards, start_apart
 from paratune.console import Display, set_up_logging
 from paratune.corpus.stage import Stage, run_stage
 
@@ -39,7 +39,7 @@ def make(folder: Path, executor: str) -> None:
     set_up_logging(speaks=True)
     stage = Stage("killed", folder / "stage", pa.schema([("number", pa.int64())]), slow, 1, [1])
     run = {"local": partial(run_local, 2), "ray": partial(run_ray, 1)}.get(executor)
-    workers = 1 if run is None else ShardExecutor(folder, 2, partial(start_apart, run))
+    workers = 1 if run is None else partial(spread_shards, folder, 2, partial(start_apart, run))
     run_stage(stage, SHARDS, workers=workers, display=Display(speaks=False))
 
 

@@ -15,12 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from paratune.cluster import jobs
 from paratune.cluster.script import setup_lines
 from paratune.cluster.site import Site, quoted, read_site
 from paratune.corpus.shard import counts_file
-from paratune.corpus.stage import Shards, Stage, make_shard
+from paratune.corpus.stage import Shards, Stage, Workers, end_with_parent, make_shard
 from paratune.errors import (
     EXIT_LAUNCH,
     ConfigError,
@@ -101,53 +99,37 @@ StartTasks = Callable[[MakeShards, int, Path], AbstractContextManager[Callable[[
 are running, and raises BrokenProcessPool when one has died. Tasks are cancelled if the block fails."""
 
 
-@dataclass(frozen=True)
-class ShardExecutor:
-    """Makes shards with an executor; takes the place of local processes."""
+def spread_shards(work: Path, tasks: int, start: StartTasks, stage: Stage, todo: Shards) -> Iterator[int]:
+    """Make shards with an executor, and yield the number of each complete one; its partials are `Workers`.
 
-    work: Path
-    """Folder of all stages, which has the same path on all machines."""
-    tasks: int
-    start: StartTasks
+    `work` is the folder of all stages, which has the same path on all machines; `tasks` is their maximum number.
 
-    def __call__(self, stage: Stage, todo: Shards) -> Iterator[int]:
-        """Make shards and yield the number of each complete one.
-
-        Raises:
-            BrokenProcessPool: A task died.
-            DataError: Tasks ended without all of their shards.
-        """
-        logs = (self.work / FOLDER / re.sub(r"\W+", "_", stage.name)).resolve()
-        shutil.rmtree(logs, ignore_errors=True)
-        running = logs / f"{RUNNING}-{time.time_ns()}"
-        running.mkdir(parents=True, exist_ok=True)
-        left = [number for number, _ in todo]
-        until: float | None = None
-        make = MakeShards(stage, todo, running)
-        with self.start(make, min(self.tasks, len(todo)), logs) as is_running:
-            while left and (until is None or time.monotonic() < until):
-                if until is None and not is_running():
-                    until = time.monotonic() + GRACE_S
-                written = [number for number in left if (stage.folder / counts_file(number)).exists()]
-                left = [number for number in left if number not in set(written)]
-                yield from written
-                if left:
-                    time.sleep(POLL_S)
+    Raises:
+        BrokenProcessPool: A task died.
+        DataError: Tasks ended without all of their shards.
+    """
+    logs = (work / FOLDER / re.sub(r"\W+", "_", stage.name)).resolve()
+    shutil.rmtree(logs, ignore_errors=True)
+    running = logs / f"{RUNNING}-{time.time_ns()}"
+    running.mkdir(parents=True, exist_ok=True)
+    left = [number for number, _ in todo]
+    until: float | None = None
+    with start(MakeShards(stage, todo, running), min(tasks, len(todo)), logs) as is_running:
+        while left and (until is None or time.monotonic() < until):
+            if until is None and not is_running():
+                until = time.monotonic() + GRACE_S
+            written = [number for number in left if (stage.folder / counts_file(number)).exists()]
+            left = [number for number in left if number not in set(written)]
+            yield from written
             if left:
-                message = f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
-                message += f"{_last_error(logs)} (logs: {logs})"
-                raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
-
-
-def _last_error(logs: Path) -> str:
-    """Return the last line of a log that names an error."""
-    for path in sorted(logs.rglob("*")):
-        if path.suffix in (".log", ".out"):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            errors = [line.strip() for line in lines if re.match(r"[\w.]*(Error|Exception|Dependency)\b", line.strip())]
-            if errors:
-                return plain(errors[-1])
-    return "no log names an error"
+                time.sleep(POLL_S)
+        if left:
+            files = [path for path in sorted(logs.rglob("*")) if path.suffix in (".log", ".out")]
+            lines = [line.strip() for path in files for line in path.read_text("utf-8", errors="replace").splitlines()]
+            errors = [plain(line) for line in lines if re.match(r"[\w.]*(Error|Exception|Dependency)\b", line)]
+            message = f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
+            message += f"{errors[-1] if errors else 'no log names an error'} (logs: {logs})"
+            raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
 
 
 RunTasks = Callable[[MakeShards, int, Path], None]
@@ -216,14 +198,7 @@ def start_apart(
 def _lead(run: RunTasks, make: MakeShards, tasks: int, logs: Path, errors: Any) -> None:
     """Run tasks in a process group, which ends with the command, also when that is killed."""
     os.setsid()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        parent.join()
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent(lambda: os.killpg(0, signal.SIGKILL))
     try:
         run(make, tasks, logs)
     except Exception as error:  # others than ours: of datatrove or Ray, when one of their processes was killed
@@ -279,8 +254,8 @@ def _executor(module: str, name: str) -> Any:
 
 def executor_spread(
     work: Path, executor: str, *, tasks: int, workers: int, site: Path | None, memory_gib: int | None
-) -> ShardExecutor:
-    """Return the executor: local, slurm or ray.
+) -> Workers:
+    """Return what makes the shards: tasks of the executor local, slurm or ray.
 
     Args:
         tasks: Maximum number of tasks of a stage.
@@ -302,15 +277,16 @@ def executor_spread(
         raise ConfigError(message, code="cli.no_effect", option="--task-gib")
     require_installed("datatrove", extra="corpus")
     if executor == "local":
-        return ShardExecutor(work, tasks, partial(start_apart, partial(run_local, workers)))
+        return partial(spread_shards, work, tasks, partial(start_apart, partial(run_local, workers)))
     memory = memory_gib or 2
     if site is None:
         require_installed("ray", extra="corpus")
-        return ShardExecutor(work, tasks, partial(start_apart, partial(run_ray, memory), may_queue=True))
+        start = partial(start_apart, partial(run_ray, memory), may_queue=True)
+        return partial(spread_shards, work, tasks, start)
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
         raise option_error("--tasks", tasks, reason, code="cli.invalid_value")
-    return ShardExecutor(work, tasks, partial(start_slurm, _slurm_options(read_site(site), memory)))
+    return partial(spread_shards, work, tasks, partial(start_slurm, _slurm_options(read_site(site), memory)))
 
 
 def _slurm_options(site: Site, memory_gib: int) -> dict[str, Any]:

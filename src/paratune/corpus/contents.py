@@ -159,12 +159,8 @@ def distribution(counts: Mapping[float, int]) -> dict[str, Any]:
         return {"mean": None, "quantiles": {}}
     ordered = sorted(counts.items())
     seen = list(accumulate(count for _, count in ordered))
-    return {
-        "mean": sum(value * count for value, count in ordered) / num,
-        "quantiles": {
-            f"{share:g}": ordered[min(bisect_left(seen, share * num), len(seen) - 1)][0] for share in QUANTILES
-        },
-    }
+    quantiles = {f"{share:g}": ordered[min(bisect_left(seen, share * num), len(seen) - 1)][0] for share in QUANTILES}
+    return {"mean": sum(value * count for value, count in ordered) / num, "quantiles": quantiles}
 
 
 DOCUMENTS = "store/documents"

@@ -131,8 +131,7 @@ class _Counted(io.RawIOBase):
         num_bytes = int(self._file.readinto(buffer))
         self._num_bytes += num_bytes
         if self._num_bytes > self._max:
-            limit = f"{self._max / 2**30:g} GiB; raise index.max_unpacked_gib to read it"
-            message = f"{self._name} unpacks to more than {limit}"
+            message = f"{self._name} unpacks to more than {self._max / 2**30:g} GiB; raise index.max_unpacked_gib"
             raise DataError(message, code="corpus.archive_unreadable", name=self._name)
         return num_bytes
 

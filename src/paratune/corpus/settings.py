@@ -149,7 +149,6 @@ Server = Annotated[CdxServer | TextSearchServer | VersionsServer, Field(discrimi
 StepName = Literal["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
 PersonalKind = Literal["email", "phone", "nif", "iban"]
 VarietyName = Literal["pt-PT", "pt-BR"]
-KEPT_VARIETIES: list[VarietyName] = ["pt-PT"]
 Limit = NonNegative | None
 STOP_WORDS = [
     *("a", "ao", "as", "com", "como", "da", "das", "de", "do", "dos", "e", "em", "entre", "foi", "já", "mais", "mas"),
@@ -157,8 +156,6 @@ STOP_WORDS = [
     *("seu", "sua", "são", "também", "um", "uma", "à", "é"),
 ]
 """Frequent Portuguese words."""
-TOP_NGRAMS: list[Limit] = [0.2, 0.18, 0.16]
-REPEATED_NGRAMS: list[Limit] = [0.15, 0.14, 0.13, 0.12, 0.11, 0.1]
 
 
 class Lines(Section):
@@ -201,7 +198,7 @@ class Variety(Section):
 
     sources: list[VarietySource] = Field(default_factory=list)
     """Training texts; without them the step is left out."""
-    keep: Annotated[list[VarietyName], Field(min_length=1)] = Field(default_factory=lambda: list(KEPT_VARIETIES))
+    keep: list[VarietyName] = Field(default=["pt-PT"], min_length=1)
     """Varieties to keep."""
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum probability of the variety, from 0.5 to 1."""
@@ -250,13 +247,9 @@ class Quality(Section):
     """Largest share of lines that repeat an earlier line (G)."""
     max_repeated_line_characters: Limit = 0.2
     """Largest share of characters in such lines (G)."""
-    max_top_ngrams: Annotated[list[Limit], Field(min_length=3, max_length=3)] = Field(
-        default_factory=lambda: list(TOP_NGRAMS)
-    )
+    max_top_ngrams: list[Limit] = Field(default=[0.2, 0.18, 0.16], min_length=3, max_length=3)
     """Largest shares of characters in the most frequent sequence of 2, 3 and 4 words (G)."""
-    max_repeated_ngrams: Annotated[list[Limit], Field(min_length=6, max_length=6)] = Field(
-        default_factory=lambda: list(REPEATED_NGRAMS)
-    )
+    max_repeated_ngrams: list[Limit] = Field(default=[0.15, 0.14, 0.13, 0.12, 0.11, 0.1], min_length=6, max_length=6)
     """Largest shares of characters in sequences of 5 to 10 words that repeat an earlier one (G)."""
 
 
@@ -301,9 +294,7 @@ class Decontaminate(Section):
 class Personal(Section):
     """Which personal data is masked."""
 
-    kinds: Annotated[list[PersonalKind], Field(min_length=1)] = Field(
-        default_factory=lambda: list(get_args(PersonalKind))
-    )
+    kinds: list[PersonalKind] = Field(default=["email", "phone", "nif", "iban"], min_length=1)
     """E-mail addresses, telephone numbers, Portuguese tax numbers (NIF), bank accounts (IBAN)."""
     region: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] = "PT"
     """ISO 3166 code of the country of telephone numbers without a country code."""

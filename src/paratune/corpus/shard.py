@@ -104,13 +104,9 @@ SENTENCE_SCHEMA = pa.schema(
     {"document_id": pa.string(), "position": pa.int32()} | text_columns("text", "sha256") | {"perplexity": pa.float32()}
 )
 """A sentence; `position` counts from 0 in its document, `perplexity` is null if unknown."""
+_NUMBERS = dict.fromkeys(("year", "num_characters", "num_words"), pa.int32())
 STORED_DOCUMENT_SCHEMA = pa.schema(
-    [
-        *DOCUMENT_SCHEMA,
-        ("host", pa.string()),
-        *((name, pa.int32()) for name in ("year", "num_characters", "num_words")),
-        ("split", pa.string()),
-    ]
+    [*DOCUMENT_SCHEMA, *(text_columns("host") | _NUMBERS | text_columns("split")).items()]
 )
 """A document of the finished corpus, with
 
@@ -134,9 +130,8 @@ MAX_GROUP_ROWS, MAX_GROUP_BYTES = 10_000, 4 << 20
 def writing(failed: str = "written", **place: Path) -> AbstractContextManager[None]:
     """Raise CheckpointError instead of an OSError of the block, which writes to a `path` or `folder` in `work`."""
     (path,) = place.values()
-    return os_error_as(
-        CheckpointError, f"{path} cannot be {failed}", "change work", code="output.not_writable", **place
-    )
+    failure = f"{path} cannot be {failed}"
+    return os_error_as(CheckpointError, failure, "change work", code="output.not_writable", **place)
 
 
 @contextmanager

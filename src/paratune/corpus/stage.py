@@ -78,9 +78,8 @@ def fingerprint(stage: Stage) -> str:
 
 def is_finished(stage: Stage) -> bool:
     """Return whether a stage is finished with these settings and this input."""
-    if not (stage.folder / STAGE_FILE).exists():
-        return False
-    return bool(finished_record(stage.folder)["fingerprint"] == fingerprint(stage))
+    is_written = (stage.folder / STAGE_FILE).exists()
+    return is_written and bool(finished_record(stage.folder)["fingerprint"] == fingerprint(stage))
 
 
 def read_record(path: Path, needed: str) -> dict[str, Any]:
@@ -91,24 +90,19 @@ def read_record(path: Path, needed: str) -> dict[str, Any]:
     """
     try:
         record = read_json(path)
+        if isinstance(record, dict) and needed in record:
+            return record
+        problem = f"{path} is damaged: no {needed} in it"
     except CheckpointError as error:
-        problem: str | None = str(error)
-    else:
-        problem = None if isinstance(record, dict) and needed in record else f"{path} is damaged: no {needed} in it"
-    if problem is not None:
-        # A folder without begun.json counts as a folder of another program.
-        deleted = path.parent if path.name == BEGUN_FILE else path
-        message = f"{problem}; delete {deleted} and repeat the command"
-        raise CheckpointError(message, code="corpus.damaged", folder=deleted)
-    return dict(record)
+        problem = str(error)
+    # A folder without begun.json counts as a folder of another program.
+    deleted = path.parent if path.name == BEGUN_FILE else path
+    message = f"{problem}; delete {deleted} and repeat the command"
+    raise CheckpointError(message, code="corpus.damaged", folder=deleted)
 
 
 def stage_output(folder: Path) -> str:
-    """Return the SHA-256 (hexadecimal) of the rows that a finished stage kept and dropped.
-
-    Raises:
-        CheckpointError: The stage is not finished.
-    """
+    """Return the SHA-256 (hexadecimal) of the rows that a finished stage kept and dropped, see `finished_record`."""
     return str(finished_record(folder)["output"])
 
 
@@ -310,16 +304,21 @@ class Processes(AbstractContextManager["Processes"]):
 
 
 def _start_worker() -> None:
-    """Leave signals to the parent process, and exit when the parent ends, also when it is killed."""
+    """Leave signals to the parent process, and exit when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(lambda: os._exit(1))
+
+
+def end_with_parent(end: Callable[[], object]) -> None:
+    """Call `end`, from a thread, when the parent of this process ends, also when it is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def exit_with_parent() -> None:
+    def wait() -> None:
         parent.join()
-        os._exit(1)
+        end()
 
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def make_shard(stage: Stage, number: int, *arguments: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -60,13 +60,6 @@ _TOKENS_SCHEMA = pa.schema(
 )
 _TEXTS_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 _OF_DOCUMENT = ("url", "timestamp", "digest", "split")
-
-
-class TokenWriter(Protocol):
-    """Writes tokens in shards, and returns the settings and the entries of shards; can be pickled."""
-
-    def settings(self) -> dict[str, Any]: ...
-    def write(self, folder: Path, texts: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]: ...
 
 
 def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
@@ -137,13 +130,13 @@ def store_tokens(
     workers: Workers,
     display: Display,
     *,
-    make_writer: Callable[..., TokenWriter],
+    make_writer: Callable[..., Any],
     finish_tokens: Callable[[Path, dict[str, Any], list[dict[str, Any]]], None],
 ) -> dict[str, int] | None:
     """Write the tokens of a finished store, and return their number by split; None where it has no tokenizer yet.
 
     Args:
-        make_writer: Returns the writer of `store.tokens`, which is in `corpus`, from its values.
+        make_writer: `paratune.tasks.corpus_tokens.TokenWriter`; called with the values of `store.tokens`.
         finish_tokens: Writes the last file of a folder of shards, from `TokenWriter.settings` and the entries.
     """
     options, folder = corpus.store.tokens, Path(corpus.work) / FOLDER
@@ -172,7 +165,7 @@ def store_tokens(
 
 
 def token_shards(
-    writer: TokenWriter, settings: dict[str, Any], folder: Path, number: int, table: Path
+    writer: Any, settings: dict[str, Any], folder: Path, number: int, table: Path
 ) -> Iterator[dict[str, Any]]:
     """Write the tokens of the texts of a table, a shard for each split that has some, and yield their entries."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -216,14 +215,8 @@ class Client(AbstractContextManager["Client"]):
         self, target: str, headers: Mapping[str, str], file: BinaryIO, max_bytes: int
     ) -> tuple[int, http.client.HTTPMessage]:
         timeout_s, deadline_s = self._network.timeout_s, self._network.deadline_s
-        connect_s = min(timeout_s, CONNECT_S)
-        if self._is_tls:
-            context = ssl.create_default_context()
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=connect_s, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=connect_s)
+        connect = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        connection = connect(self._host, self._port, timeout=min(timeout_s, CONNECT_S))
         start_s = time.monotonic()
         try:
             connection.connect()

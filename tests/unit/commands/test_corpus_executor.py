@@ -64,7 +64,7 @@ setup: ['echo "$USER"']
 environment: {A: b c}
 sbatch: ["--exclude=n1,n2", --nice=100]
 """
-    (received,) = executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3}).start.args
+    (received,) = executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3}).args[-1].args
     lines = [line for line in received.pop("env_command").splitlines() if line and not line.startswith("#")]
     assert lines == [
         corpus_executor.NOT_READY,

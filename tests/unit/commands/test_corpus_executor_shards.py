@@ -11,7 +11,7 @@ from corpus_work import dies, dies_once, fails_at_1, waits
 from raised import raises_code
 
 from paratune.commands import corpus_executor as executors
-from paratune.commands.corpus_executor import MakeShards, ShardExecutor, run_local, run_ray, start_apart, start_slurm
+from paratune.commands.corpus_executor import MakeShards, run_local, run_ray, spread_shards, start_apart, start_slurm
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import STORED_DOCUMENT_SCHEMA
@@ -55,7 +55,7 @@ def test_the_result_is_that_of_processes(tmp_path, tasks, workers):
     for name in ("own", "spread"):
         extracted(tmp_path / name, *SHARDS)
     run_store(corpus(tmp_path / "own"), 1, DISPLAY)
-    spread = ShardExecutor(tmp_path / "spread", tasks, partial(start_apart, partial(run_local, workers)))
+    spread = partial(spread_shards, tmp_path / "spread", tasks, partial(start_apart, partial(run_local, workers)))
     run_store(corpus(tmp_path / "spread"), spread, DISPLAY)
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
     logs = tmp_path / "spread/executor/store_documents"
@@ -84,7 +84,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
     monkeypatch.setattr(executors, "_executor", lambda *_: Executor)
     folder = extracted(tmp_path, *SHARDS)
     inputs = [(folder / f"part-{number:05d}.parquet",) for number in range(5)]
-    tasks = ShardExecutor(tmp_path, 2, partial(start_slurm, {}))
+    tasks = partial(spread_shards, tmp_path, 2, partial(start_slurm, {}))
     with raises_code("corpus.shards_failed", "2 of 5", "DataError", "x1b", "bad"):
         run_stage(stage(tmp_path / "6"), inputs, workers=tasks, display=DISPLAY)
     assert stopped == ["7"]
@@ -99,7 +99,7 @@ def numbers(folder, work):
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_shards_of_a_killed_task_are_made_again(tmp_path, monkeypatch, caplog, workers):
     monkeypatch.setattr(executors, "POLL_S", 0.1)
-    tasks = ShardExecutor(tmp_path, 2, partial(start_apart, partial(run_local, workers)))
+    tasks = partial(spread_shards, tmp_path, 2, partial(start_apart, partial(run_local, workers)))
     inputs = [(str(tmp_path / "flag"), number) for number in range(4)]
     totals = run_stage(numbers(tmp_path / "a", dies_once), inputs, workers=tasks, display=DISPLAY)
     assert (totals["kept"], (tmp_path / "flag").exists()) == (4, True)
@@ -109,7 +109,7 @@ def test_shards_of_a_killed_task_are_made_again(tmp_path, monkeypatch, caplog, w
 @pytest.mark.slow
 def test_a_shard_that_kills_each_task_ends_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "POLL_S", 0.1)
-    tasks = ShardExecutor(tmp_path, 2, partial(start_apart, partial(run_local, 2)))
+    tasks = partial(spread_shards, tmp_path, 2, partial(start_apart, partial(run_local, 2)))
     with raises_code("corpus.shards_failed", "3 times", "during shard"):
         run_stage(numbers(tmp_path / "a", dies), [(7,), (8,)], workers=tasks, display=DISPLAY)
 
@@ -117,13 +117,13 @@ def test_a_shard_that_kills_each_task_ends_the_command(tmp_path, monkeypatch):
 def test_tasks_that_never_begin_end_the_attempt(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "POLL_S", 0.1)
     monkeypatch.setattr(executors, "IDLE_S", 0.2)
-    tasks = ShardExecutor(tmp_path, 2, partial(start_apart, waits))
+    tasks = partial(spread_shards, tmp_path, 2, partial(start_apart, waits))
     with pytest.raises(BrokenProcessPool, match="no task"):
         next(tasks(numbers(tmp_path / "a", dies), [(0, (7,))]))
 
 
 def test_an_error_of_a_task_ends_the_command(tmp_path):
-    tasks = ShardExecutor(tmp_path, 2, partial(start_apart, partial(run_local, 1)))
+    tasks = partial(spread_shards, tmp_path, 2, partial(start_apart, partial(run_local, 1)))
     with raises_code("corpus.damaged", "x.parquet"):
         run_stage(stage(tmp_path / "6"), [(tmp_path / "x.parquet",)], workers=tasks, display=DISPLAY)
 
@@ -141,7 +141,7 @@ def test_ray_gives_the_same_result(tmp_path, monkeypatch):
     try:
         run_store(
             corpus(tmp_path / "spread"),
-            ShardExecutor(tmp_path / "spread", 2, partial(start_apart, partial(run_ray, 1))),
+            partial(spread_shards, tmp_path / "spread", 2, partial(start_apart, partial(run_ray, 1))),
             DISPLAY,
         )
     finally:
@@ -151,6 +151,6 @@ def test_ray_gives_the_same_result(tmp_path, monkeypatch):
 
 def test_the_shard_that_fails_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "POLL_S", 0.1)
-    tasks = ShardExecutor(tmp_path, 2, partial(start_apart, partial(run_local, 2)))
+    tasks = partial(spread_shards, tmp_path, 2, partial(start_apart, partial(run_local, 2)))
     with raises_code("corpus.shards_failed", "shard 1", "ValueError", "the reason"):
         run_stage(numbers(tmp_path / "a", fails_at_1), [(0,), (1,)], workers=tasks, display=DISPLAY)

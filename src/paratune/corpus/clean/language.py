@@ -125,9 +125,8 @@ class VarietyModel:
     def variety_of(self, text: str) -> tuple[str, float]:
         """Return pt-PT or pt-BR, with its probability, from 0.5 to 1."""
         score = (features([text]) @ self.weights[:-1].astype(np.float64))[0] + float(self.weights[-1])
-        european = round(
-            float(probabilities(np.array([score]), np.array([len(text)]), self.calibration)[0]), NUM_DIGITS
-        )
+        (share,) = probabilities(np.array([score]), np.array([len(text)]), self.calibration)
+        european = round(float(share), NUM_DIGITS)
         return (EUROPEAN, european) if european >= 0.5 else (BRAZILIAN, round(1 - european, NUM_DIGITS))
 
 

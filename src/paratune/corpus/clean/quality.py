@@ -137,9 +137,7 @@ def line_key(line: str) -> int:
 
 def is_cookie_notice(line: str) -> bool:
     """Return whether a line is about cookies and asks for consent, in Portuguese or English."""
-    if not _COOKIES.search(line) or len(line.split()) > MAX_NOTICE_WORDS:
-        return False
-    return _CONSENT.search(line) is not None
+    return bool(_COOKIES.search(line) and len(line.split()) <= MAX_NOTICE_WORDS and _CONSENT.search(line))
 
 
 def menu_lines(lines: Sequence[str]) -> list[int]:

@@ -111,34 +111,28 @@ def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
     """
     before, folder = Path(corpus.work) / INDEX_FOLDER, Path(corpus.work) / FOLDER
     tables = stage_tables(before)
-    files, others = _files(corpus)
-    fetch = corpus.fetch
+    fetch, files = corpus.fetch, dict[str, Path]()
+    others = find_files(fetch.warcs, "fetch.warcs")
+    for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
+        if files.setdefault(path.name, path) != path:
+            message = f"{path} and {files[path.name]} have the same name, which an index uses; rename one"
+            raise DataError(message, code="config.conflict", path=path)
+    if files:
+        require_installed("warcio", extra="corpus")
     if not files and fetch.ranges is None and fetch.replay is None:
         message = "captures have no source: set files (index.warcs, fetch.warcs) or a server (fetch.ranges, "
         raise DataError(f"{message}fetch.replay); for the index only, use --only index", code="config.required")
-    settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
+    identity = file_identity(others)
+    settings = {**fetch.model_dump(), "warcs": identity, "statuses": corpus.index.statuses, "format": FORMAT}
     work = partial(fetch_shard, corpus, folder, files)
     uses_network = fetch.ranges is not None or fetch.replay is not None
     stage = Stage("fetch", folder, FETCHED_SCHEMA, work, settings, stage_output(before), uses_network)
-    shards = list(enumerate(tables))
-    totals = run_stage(stage, shards, workers=workers, display=display)
+    totals = run_stage(stage, list(enumerate(tables)), workers=workers, display=display)
     _forget_finished(folder)
     (folder / WARNED_FILE).unlink(missing_ok=True)
     kept = stage_tables(folder) if fetch.other_digest == "keep" else []  # else none is left to count
     fits = (row["digest_fits"] for table in kept for row in read_rows(table, ["digest_fits"]))
     return {**totals, "other_digest": sum(fit is False for fit in fits)}
-
-
-def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
-    paths: dict[str, Path] = {}
-    others = find_files(corpus.fetch.warcs, "fetch.warcs")
-    for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
-        if paths.setdefault(path.name, path) != path:
-            message = f"{path} and {paths[path.name]} have the same name, which an index uses; rename one"
-            raise DataError(message, code="config.conflict", path=path)
-    if paths:
-        require_installed("warcio", extra="corpus")
-    return paths, file_identity(others)
 
 
 def _forget_finished(folder: Path) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urljoin, urlsplit
@@ -253,33 +252,30 @@ def _record(row: Mapping[str, Any], file: BinaryIO, max_bytes: int, how: str) ->
         record = next(open_archive(file), None)
         if record is None or record.rec_type not in WITH_PAYLOAD:
             return DroppedRow(row["url"], "another record", "none" if record is None else str(record.rec_type))
-        return _from_record(row, record, max_bytes, how)
+        headers = record.rec_headers
+        url = (headers.get_header("WARC-Target-URI") or "").strip(" <>")
+        moment = re.sub("[^0-9]", "", headers.get_header("WARC-Date") or "")[:14]
+        if (url, moment) != (row["url"].strip(" <>"), row["timestamp"]):
+            return DroppedRow(row["url"], "another record", f"{moment} {url}")
+        raw = bytearray()
+        while chunk := record.raw_stream.read(CHUNK_BYTES):
+            raw += chunk
+            if len(raw) > max_bytes:
+                return DroppedRow(row["url"], "too large", f"more than {max_bytes} bytes")
+        if getattr(record.raw_stream, "limit", 0) > 0:
+            return DroppedRow(row["url"], "torn record", f"{record.raw_stream.limit} of {record.length} bytes missing")
+        http = record.http_headers if record.rec_type == "response" else None
+        fields: dict[str, str] = {}
+        for name, value in http.headers if http else [("Content-Type", headers.get_header("Content-Type") or "")]:
+            key = name.lower()
+            fields[key] = f"{fields[key]}, {value}" if key == "x-robots-tag" in fields else value
+        body = bytes(raw)
+        if "chunked" in fields.get("transfer-encoding", "").lower():
+            # Bytes without chunks, despite the header, are returned unchanged.
+            reader = require("warcio.bufferedreaders", extra="corpus").ChunkedDataReader(io.BytesIO(raw))
+            body = b"".join(iter(lambda: cast(bytes, reader.read(CHUNK_BYTES)), b""))
     except damage_exceptions() as error:
         return DroppedRow(row["url"], "damaged record", " ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def _from_record(row: Mapping[str, Any], record: Any, max_bytes: int, how: str) -> Received | DroppedRow:
-    headers = record.rec_headers
-    url = (headers.get_header("WARC-Target-URI") or "").strip(" <>")
-    moment = re.sub("[^0-9]", "", headers.get_header("WARC-Date") or "")[:14]
-    if (url, moment) != (row["url"].strip(" <>"), row["timestamp"]):
-        return DroppedRow(row["url"], "another record", f"{moment} {url}")
-    raw = bytearray()
-    while chunk := record.raw_stream.read(CHUNK_BYTES):
-        raw += chunk
-        if len(raw) > max_bytes:
-            return DroppedRow(row["url"], "too large", f"more than {max_bytes} bytes")
-    if getattr(record.raw_stream, "limit", 0) > 0:
-        return DroppedRow(row["url"], "torn record", f"{record.raw_stream.limit} of {record.length} bytes missing")
-    http = record.http_headers if record.rec_type == "response" else None
-    fields: dict[str, str] = {}
-    for name, value in http.headers if http else [("Content-Type", headers.get_header("Content-Type") or "")]:
-        fields[name.lower()] = f"{fields[name.lower()]}, {value}" if name.lower() == "x-robots-tag" in fields else value
-    body = bytes(raw)
-    if "chunked" in fields.get("transfer-encoding", "").lower():
-        # Bytes without chunks, despite the header, are returned unchanged.
-        reader = require("warcio.bufferedreaders", extra="corpus").ChunkedDataReader(io.BytesIO(raw))
-        body = b"".join(iter(lambda: cast(bytes, reader.read(CHUNK_BYTES)), b""))
     digests = frozenset({sha1(body), sha1(bytes(raw))})
     return Received("", http_status(http, record.rec_type), fields, body, digests, is_unframed=False, how=how)
 
@@ -319,52 +315,32 @@ def quote_url(url: str) -> str:
 
 
 def _received(row: Mapping[str, Any], answer: ArchiveResponse, target: str, *, nearest: bool) -> Received | DroppedRow:
-    moment = capture_time(answer.headers, target)
-    if moment is None:
+    moment = None
+    try:
+        if (value := answer.headers.get(MEMENTO)) is not None:
+            sent = parsedate_to_datetime(value)
+            moment = f"{(sent if sent.tzinfo is None else sent.astimezone(UTC)):%Y%m%d%H%M%S}"
+    except ValueError:
+        # Read it from the URL in Content-Location, or from the last requested one.
+        match = re.search(r"/([0-9]{14})[a-z]{0,2}_?/", answer.headers.get("Content-Location", target))
+        moment = match.group(1) if match else None
+    if moment is None:  # the response is not a capture
         if answer.status == 404:
             return DroppedRow(row["url"], MISSING, "the archive has no capture of it")
         message = f"HTTP {answer.status} without {MEMENTO}, a response of the archive and not of a page"
         raise Unavailable(message, is_out=False)
     if moment != row["timestamp"] and not nearest:
         return DroppedRow(row["url"], "another capture", f"{moment} instead of {row['timestamp']}")
-    headers = page_headers(answer.headers)
-    return Received(
-        timestamp=moment,
-        status=answer.status,
-        headers=headers,
-        body=answer.body,
-        digests=frozenset({sha1(answer.body)}),
-        is_unframed="chunked" in headers.get("transfer-encoding", "").lower(),
-        how="replay",
-    )
-
-
-def capture_time(headers: HTTPMessage, target: str) -> str | None:
-    """Return the time of a capture, in 14 digits, or None if the response is not a capture."""
-    value = headers.get(MEMENTO)
-    if value is None:
-        return None
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        # Read it from the URL in Content-Location, or from the last requested one.
-        match = re.search(r"/([0-9]{14})[a-z]{0,2}_?/", headers.get("Content-Location", target))
-        return match.group(1) if match else None
-    return f"{(moment if moment.tzinfo is None else moment.astimezone(UTC)):%Y%m%d%H%M%S}"
-
-
-def page_headers(headers: HTTPMessage) -> dict[str, str]:
-    """Return the headers of the page, with names in lower case.
-
-    Content-Type and Content-Encoding describe the response; Link and Transfer-Encoding without prefix, the archive's.
-    """
     original: dict[str, str] = {}
     plain: dict[str, str] = {}
-    for name, value in headers.items():
+    for name, value in answer.headers.items():
         key = name.lower().removeprefix(ORIGINAL)
-        target = plain if key == name.lower() else original
-        target[key] = f"{target[key]}, {value}" if key in target else value
+        fields = plain if key == name.lower() else original
+        fields[key] = f"{fields[key]}, {value}" if key in fields else value
+    # Content-Type and Content-Encoding describe the response; these two without prefix, the archive's.
     for key in ("link", "transfer-encoding"):
         plain.pop(key, None)
     original.pop("content-encoding", None)
-    return original | {"x-robots-tag": original.get("x-robots-tag", "")} | plain
+    headers = original | {"x-robots-tag": original.get("x-robots-tag", "")} | plain
+    is_unframed, digests = "chunked" in headers.get("transfer-encoding", "").lower(), frozenset({sha1(answer.body)})
+    return Received(moment, answer.status, headers, answer.body, digests, is_unframed=is_unframed, how="replay")

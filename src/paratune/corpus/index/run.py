@@ -133,27 +133,21 @@ def read_source(index: Index, network: Network, source: Source | Query) -> Itera
         else:
             results = read_lines(stack.enter_context(open_index(source, max_bytes)), source.name)
         for result in results:
-            reason = None
-            if isinstance(result, CaptureRow):
-                reason = _unwanted(result, mimes, index.statuses, is_search=is_search)
-            yield result if reason is None else DroppedRow(result.url, *reason)
-
-
-def _unwanted(
-    row: CaptureRow, mimes: Sequence[str], statuses: Sequence[int], *, is_search: bool
-) -> tuple[str, str] | None:
-    scheme = _SCHEME.match(row.url)
-    if scheme and scheme[1].lower() not in SCHEMES:
-        return "scheme", scheme[1].lower()
-    mime, status = row.mime, row.status
-    kind = essence(mime or "")
-    if kind == "warc/revisit":
-        return "revisit", "the document is in another record"
-    if kind not in mimes and not (is_search and mime is None):
-        return "mime", mime or "n/a"
-    if status not in statuses and not (is_search and status is None):
-        return "status", "n/a" if status is None else str(status)
-    return None
+            if isinstance(result, DroppedRow):
+                yield result
+                continue
+            scheme, mime, status = _SCHEME.match(result.url), result.mime, result.status
+            kind = essence(mime or "")
+            if scheme and scheme[1].lower() not in SCHEMES:
+                yield DroppedRow(result.url, "scheme", scheme[1].lower())
+            elif kind == "warc/revisit":
+                yield DroppedRow(result.url, "revisit", "the document is in another record")
+            elif kind not in mimes and not (is_search and mime is None):
+                yield DroppedRow(result.url, "mime", mime or "n/a")
+            elif status not in index.statuses and not (is_search and status is None):
+                yield DroppedRow(result.url, "status", "n/a" if status is None else str(status))
+            else:
+                yield result
 
 
 def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:

@@ -147,11 +147,8 @@ def _discounts(counts: Any) -> list[float]:
         return list(USUAL_DISCOUNTS)
     y = n1 / (n1 + 2 * n2)
     discounts = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-    return (
-        discounts
-        if all(0 < discount < times for times, discount in enumerate(discounts, start=1))
-        else list(USUAL_DISCOUNTS)
-    )
+    are_in_range = all(0 < discount < times for times, discount in enumerate(discounts, start=1))
+    return discounts if are_in_range else list(USUAL_DISCOUNTS)
 
 
 def _levels(orders: list[_Order], discounts: list[list[float]], num_known: int, num_left_out: int) -> list[_Level]:
