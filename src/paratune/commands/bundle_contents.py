@@ -60,11 +60,7 @@ def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
 
     model, distil = loaded.config.model, loaded.config.distil
     folder, download = _model_folder("model.name", model.name, model.revision)
-    needs = {
-        "config",
-        *([] if model.from_scratch else ["weights"]),
-        *(["tokenizer"] if model.tokenizer is None else []),
-    }
+    needs = {"config", *(["weights"] * (not model.from_scratch)), *(["tokenizer"] * (model.tokenizer is None))}
     _require(needs, folder, "model.name", download)
     suffixes = {*MODEL_SUFFIXES, *([".py"] if model.trust_remote_code else [])}
     weights = {".safetensors"} if model.from_scratch else set()

@@ -71,7 +71,10 @@ def compress(
         timed_rows: rows of latency and throughput
         batch_size: batch size of the throughput; the latency is that of one text
     """
-    forms = (FP32, *read_forms(to))
+    forms = (FP32, *dict.fromkeys(part.strip() for word in several(to) for part in word.split(",")))
+    if unknown := [form for form in forms[1:] if form not in FORMS]:
+        advice = f"allowed: {', '.join(FORMS)}, several separated by commas"
+        raise option_error("--to", unknown[0], advice, code="cli.invalid_value")
     for option, value, least in (("--rows", rows, 2), ("--timed-rows", timed_rows, 1), ("--batch-size", batch_size, 1)):
         require_at_least(option, value, least)
     set_up_process()
@@ -107,15 +110,6 @@ def compress(
         print_json(found.as_dict(), indent=1)
     else:
         print_result(terminal_runs(found))
-
-
-def read_forms(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the forms that an option names."""
-    forms = tuple(dict.fromkeys(part.strip() for word in several(words) for part in word.split(",")))
-    if unknown := [form for form in forms if form not in FORMS]:
-        advice = f"allowed: {', '.join(FORMS)}, several separated by commas"
-        raise option_error("--to", unknown[0], advice, code="cli.invalid_value")
-    return forms
 
 
 def _split(run: Path, wanted: str | None) -> str:

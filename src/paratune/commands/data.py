@@ -29,8 +29,12 @@ def data(
         check_folder(figures, [PAGE, MARKER], option="--figures")
     set_up_logging(speaks=True)
     options, not_imported = readable(loaded, run_code=run_code)
-    if not run_code:
-        _load_no_torch()
+    # transformers loads tokenizers without torch (2 of 3 s) where the process ends with this command.
+    is_process = getattr(getattr(sys.modules["__main__"], "main", None), "__module__", None) == "paratune.cli"
+    if is_process and not run_code and "torch" not in sys.modules:
+        import transformers.utils
+
+        transformers.utils.is_torch_available = lambda: False
     with stdout_for_results():
         from paratune.data.columns import ALWAYS_DROPPED
         from paratune.data.describe import describe, render
@@ -67,12 +71,3 @@ def data(
             for line in (*drawn, figures / PAGE):
                 print(plain(line))  # noqa: T201
     return EXIT_DATA if num_unusable else EXIT_OK
-
-
-def _load_no_torch() -> None:
-    """Let transformers load tokenizers without torch (2 of 3 s) where the process ends with this command."""
-    is_process = getattr(getattr(sys.modules["__main__"], "main", None), "__module__", None) == "paratune.cli"
-    if is_process and "torch" not in sys.modules:
-        import transformers.utils
-
-        transformers.utils.is_torch_available = lambda: False

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -79,7 +79,19 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
         findings.append(_cache_finding(setup, "cache_incomplete", fact, model.name))
     elif not is_on_hub:
         pickled = [] if model.from_scratch or weights else pickles(folder)
-        findings += _folder_findings(setup, folder, missing, damaged, pickled)
+        cannot_load = "The model cannot be loaded."
+        for name, reason in damaged:
+            line = "git lfs pull" if "LFS" in reason else ""
+            remedy = f"in {folder}" if line else "copy it again"
+            fact = f"{folder}/{name} {reason}"
+            findings.append(_problem(setup, "model_damaged", fact, cannot_load, line, remedy))
+        if pickled:
+            fact = f"{folder} has its weights in {', '.join(path.name for path in pickled)}, and not in safetensors"
+            why = "Reading a pickle can run any code (CVE-2025-32434, CVE-2026-24747); paratune reads none."
+            findings.append(_problem(setup, "model_pickle", fact, why, safetensors_line(pickled), "if you trust it"))
+        if missing:
+            fact = f"{folder} lacks {', '.join(missing)}"
+            findings.append(_problem(setup, "model_incomplete", fact, cannot_load, "", "copy it again"))
         if not has_tokenizer:
             fact, remedy = f"{folder} has no tokenizer", "name the folder of the tokenizer of its training"
             line = "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
@@ -87,20 +99,16 @@ def model_facts(config: Config, setup: QueuedRun) -> tuple[ModelFacts, Any, int 
         elif tokenizer_error is not None:
             why = "Without it every word would be unknown."
             findings.append(_problem(setup, "tokenizer_unusable", tokenizer_error, why, "", "copy it again"))
-    findings += _code_findings(setup, model, about)
-    return replace(facts, findings=tuple(findings)), tokenizer, limit
-
-
-def _code_findings(setup: QueuedRun, model: ModelOptions, about: Mapping[str, Any]) -> Iterator[Finding]:
     if "auto_map" in about and not setup.config.model.trust_remote_code:
         fact = f"{model.name} contains Python code, which does not run unless you allow it"
         why = "transformers has no such model. The code can do everything that you can do: read it first."
-        yield _problem(setup, "model_code", fact, why, "model.trust_remote_code: true")
+        findings.append(_problem(setup, "model_code", fact, why, "model.trust_remote_code: true"))
     if lacks_decoder_start({**about, **model.overrides}):
         fact = f"the config.json of {model.name} ({about.get('model_type')}) has no {DECODER_START}"
         why = "The input of its decoder begins with that token; training fails without it."
         line = f"model.overrides: {one_line({**model.overrides, DECODER_START: 0})}"
-        yield _problem(setup, "decoder_start", fact, why, line)
+        findings.append(_problem(setup, "decoder_start", fact, why, line))
+    return replace(facts, findings=tuple(findings)), tokenizer, limit
 
 
 def _problem(setup: QueuedRun, code: str, fact: str, why: str, line: str = "", remedy: str = "") -> Finding:
@@ -161,23 +169,6 @@ def _cache_finding(setup: QueuedRun, code: str, fact: str, name: str) -> Finding
     remedy = "on a machine with a network; or copy all files with paratune bundle"
     why = "The machines of the run have no access to the hub, so the run ends before its first step."
     return _problem(setup, code, fact, why, command, remedy)
-
-
-def _folder_findings(
-    setup: QueuedRun, folder: Path, missing: Sequence[str], damaged: Sequence[tuple[str, str]], pickled: Sequence[Path]
-) -> Iterator[Finding]:
-    cannot_load = "The model cannot be loaded."
-    for name, reason in damaged:
-        line = "git lfs pull" if "LFS" in reason else ""
-        remedy = f"in {folder}" if line else "copy it again"
-        yield _problem(setup, "model_damaged", f"{folder}/{name} {reason}", cannot_load, line, remedy)
-    if pickled:
-        fact = f"{folder} has its weights in {', '.join(path.name for path in pickled)}, and not in safetensors"
-        why = "Reading a pickle can run any code (CVE-2025-32434, CVE-2026-24747); paratune reads none."
-        yield _problem(setup, "model_pickle", fact, why, safetensors_line(pickled), "if you trust it")
-    if missing:
-        fact = f"{folder} lacks {', '.join(missing)}"
-        yield _problem(setup, "model_incomplete", fact, cannot_load, "", "copy it again")
 
 
 def cached_folder(cache: Path, name: str, revision: str | None) -> Path | None:

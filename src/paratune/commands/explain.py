@@ -60,10 +60,13 @@ def explain(
         table = read_source(input, model)
         check_model(model, run_code=run_code)
         with collector_off_for_imports():
+            import numpy as np
+
             from paratune.explain.explain import METHODS, explain_rows, require_explainable, select_rows
             from paratune.explain.outputs import prepare
             from paratune.explain.page import Explained, as_dict, write_explanations
             from paratune.infer.trained import NamedColumns, load_trained
+            from paratune.reports.document import signed
 
         methods: tuple[str, ...] = tuple(dict.fromkeys(method)) or tuple(METHODS)
         if methods != ("occlusion",):
@@ -71,7 +74,13 @@ def explain(
         chosen = select_rows(table, numbers, input)
         trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), device)
         require_explainable(trained, model)
-        split = _with_rows(trained.read(input, chosen, require_labels=False), numbers)
+        split = trained.read(input, chosen, require_labels=False)
+        present = split.samples.rows  # as positions in the selected rows
+        if without := sorted(set(range(len(numbers))) - set(present.tolist())):
+            row = numbers[without[0]]
+            message = f"{input}: row {row} has no text to explain; name other rows with --rows"
+            raise DataError(message, code="explain.rows", source=input, row=row)
+        split = replace(split, samples=replace(split.samples, rows=np.asarray(numbers, dtype=np.int64)[present]))
         prepare(trained)
         with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
             found = explain_rows(trained, split, methods=methods, target=target, batch_size=batch_size, on_row=bar.show)
@@ -80,7 +89,15 @@ def explain(
     if json:
         print_json(as_dict(explained) | {"files": [str(file) for file in files]}, indent=1)
         return
-    show_explained(explained)
+    shown = []
+    for of_row in found:
+        first = next(iter(of_row.effects))
+        words = (f"{plain(word)} {signed(value)}" for word, value in of_row.strongest(first, _MAX_WORDS))
+        verdict = of_row.faithfulness.verdict(first) or "holds"
+        verdict += f" (p = {of_row.faithfulness.p_value(first):.3f})"
+        output, number = f"{of_row.value:.4g}", str(of_row.row.row)
+        shown.append((number, plain(of_row.predicted), output, verdict, ", ".join(words) or "n/a"))
+    print_table(("row", "prediction", "output", METHODS[first], "words with the largest effects"), shown)
     if out is not None:
         print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
 
@@ -96,35 +113,6 @@ def parse_rows(text: str) -> list[int]:
             raise option_error("--rows", text, advice, code="explain.rows")
         rows += range(first, last + 1)
     return list(dict.fromkeys(rows))
-
-
-def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
-    """Return a split of selected rows with their numbers in the file."""
-    import numpy as np
-
-    present = split.samples.rows
-    without = np.setdiff1d(np.arange(len(numbers)), present)
-    if len(without):
-        row = numbers[int(without[0])]
-        message = f"{split.source}: row {row} has no text to explain; name other rows with --rows"
-        raise DataError(message, code="explain.rows", source=split.source, row=row)
-    return replace(split, samples=replace(split.samples, rows=np.asarray(numbers, dtype=np.int64)[present]))
-
-
-def show_explained(explained: Any) -> None:
-    """Print for each row its prediction, the verdict and the strongest words of the first method."""
-    from paratune.explain.explain import METHODS
-    from paratune.reports.document import signed
-
-    rows = []
-    for found in explained.rows:
-        method = next(iter(found.effects))
-        words = (f"{plain(word)} {signed(value)}" for word, value in found.strongest(method, _MAX_WORDS))
-        verdict = found.faithfulness.verdict(method) or "holds"
-        verdict += f" (p = {found.faithfulness.p_value(method):.3f})"
-        output = f"{found.value:.4g}"
-        rows.append((str(found.row.row), plain(found.predicted), output, verdict, ", ".join(words) or "n/a"))
-    print_table(("row", "prediction", "output", METHODS[method], "words with the largest effects"), rows)
 
 
 def feedback(
@@ -163,8 +151,8 @@ def feedback(
         check_model(run, run_code=run_code)
         source, table = (input, read_source(input, run)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
+            from paratune.feedback import page
             from paratune.feedback.feedback import calibrate, give_feedback
-            from paratune.feedback.page import ClassFeedback, as_dict, write_feedback
             from paratune.infer.trained import NamedColumns, load_trained
 
         trained = load_trained(run, NamedColumns(), device)
@@ -172,26 +160,19 @@ def feedback(
     rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
         essays = give_feedback(trained, rows, table, calibration, batch_size, bar.show)
-    result = ClassFeedback(run, source, calibration, tuple(essays))
-    files = write_feedback(out, result)
+    result = page.ClassFeedback(run, source, calibration, tuple(essays))
+    files = page.write_feedback(out, result)
     if json:
-        print_json(as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
+        print_json(page.as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
         return
-    show_feedback(result)
-    print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
-
-
-def show_feedback(result: Any) -> None:
-    """Print the interval and its coverage, and a line for each essay."""
-    from paratune.feedback.page import FOR_A_PERSON, coverage_sentence, essay_name, interval_text
-
-    calibration = result.calibration
     based = f"calibrated on {calibration.num_rows} validation rows for {calibration.level:.0%}"
-    print_result(f"intervals: score ± {calibration.half:.3g}, {based}. {coverage_sentence(calibration)}")
-    rows = []
-    for essay in result.essays[:_MAX_ESSAYS]:
-        score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
-        rows.append((essay_name(essay), score, interval, FOR_A_PERSON[calibration.is_for_a_person(essay.interval)]))
-    print_table(("essay", "score", "interval", "for a person"), rows)
-    if len(result.essays) > _MAX_ESSAYS:
-        print_result(f"and {len(result.essays) - _MAX_ESSAYS} more essays")
+    print_result(f"intervals: score ± {calibration.half:.3g}, {based}. {page.coverage_sentence(calibration)}")
+    shown = []
+    for essay in essays[:_MAX_ESSAYS]:
+        score, interval = calibration.text(essay.predicted), page.interval_text(calibration, essay)
+        for_a_person = page.FOR_A_PERSON[calibration.is_for_a_person(essay.interval)]
+        shown.append((page.essay_name(essay), score, interval, for_a_person))
+    print_table(("essay", "score", "interval", "for a person"), shown)
+    if len(essays) > _MAX_ESSAYS:
+        print_result(f"and {len(essays) - _MAX_ESSAYS} more essays")
+    print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201

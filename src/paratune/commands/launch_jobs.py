@@ -2,8 +2,8 @@
 
 import fcntl
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,21 +66,15 @@ def run_jobs(
         if not after:  # otherwise a job in `after` may use it
             _check_not_queued(folder, after)
             check_usable(folder, "resume")
-        launch_lock.enter_context(_locked(folder / SLURM_FOLDER))
+        # Other launches of this run wait until it is submitted, and Slurm can report its job.
+        _write(folder / SLURM_FOLDER / LOCK, "")
+        file = launch_lock.enter_context((folder / SLURM_FOLDER / LOCK).open())
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         # Again, under the lock: another launch may have submitted a job since the first check.
         _check_not_queued(folder, after)
         _write(folder / SLURM_FOLDER / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let other launches of a run wait until this one is submitted, and Slurm can report its job."""
-    _write(folder / LOCK, "")
-    with (folder / LOCK).open() as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _queued(folder: Path, after: Sequence[str] = ()) -> list[str]:

@@ -1,6 +1,6 @@
 """`paratune plan MATRIX`: predicts every cell of a matrix; a report can show the plan next to the measurements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 from paratune.api.plan import make_plan
 from paratune.api.plan_options import PlanOptions
 from paratune.api.sweep_slots import time_key
-from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
@@ -57,16 +56,24 @@ def plan_matrix(
                 plans_by_key[key] = _plan_of(cell, options, measured, run_code=run_code)
             planned[cell.name] = plans_by_key[key]
     if as_json:
-        print_json(
-            {
-                "generator": PLAN_GENERATOR,
-                "schema_version": PLAN_SCHEMA_VERSION,
-                "matrix": matrix.name,
-                "cells": planned,
-            }
-        )
+        about = {"generator": PLAN_GENERATOR, "schema_version": PLAN_SCHEMA_VERSION, "matrix": matrix.name}
+        print_json({**about, "cells": planned})
     else:
-        _show(matrix.name, planned)
+        print_result(f"{matrix.name}: the plan of each run")
+        headings = ("run", "devices", "micro-batch", "memory", "fits", "step", "whole run")
+        rows: list[tuple[Any, ...]] = []
+        for name, plan in planned.items():
+            if "memory" not in plan:
+                rows.append((name, *[NOT_AVAILABLE] * 6))
+                continue
+            spans = [plan[key][0] if plan[key] else None for key in ("step_s", "run_s")]
+            fits = {True: "yes", False: "no"}.get(plan["fits"], NOT_AVAILABLE)
+            sizes = (plan["num_ranks"], plan["micro_batch_size"], format_bytes(plan["memory"]["total_bytes"]))
+            rows.append((name, *sizes, fits, *map(format_duration, spans)))
+        print_table(headings, rows, right=headings[1:])
+        for name, plan in planned.items():
+            if "reason" in plan:
+                print_result(f"{name}: {plan['reason']}")
     return EXIT_OK if any("memory" in plan for plan in planned.values()) else EXIT_FAILED
 
 
@@ -96,23 +103,3 @@ def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[Path], *, run_c
         return {"reason": "; ".join(option.reason for option in plan.impossible)}
     (prediction,) = plan.predictions
     return prediction.as_dict()
-
-
-def _show(name: str, planned: Mapping[str, Mapping[str, Any]]) -> None:
-    from rich.text import Text
-
-    print_result(Text(plain(f"{name}: the plan of each run")))
-    headings = ("run", "devices", "micro-batch", "memory", "fits", "step", "whole run")
-    rows: list[tuple[Any, ...]] = []
-    for cell, plan in planned.items():
-        if "memory" not in plan:
-            rows.append((cell, *[NOT_AVAILABLE] * 6))
-            continue
-        spans = [plan[key][0] if plan[key] else None for key in ("step_s", "run_s")]
-        fits = {True: "yes", False: "no"}.get(plan["fits"], NOT_AVAILABLE)
-        sizes = (plan["num_ranks"], plan["micro_batch_size"], format_bytes(plan["memory"]["total_bytes"]))
-        rows.append((cell, *sizes, fits, *map(format_duration, spans)))
-    print_table(headings, rows, right=headings[1:])
-    for cell, plan in planned.items():
-        if "reason" in plan:
-            print_result(Text(plain(f"{cell}: {plan['reason']}")))

@@ -13,7 +13,6 @@ from paratune.console import outlive_readers, print_json, print_result, print_ta
 from paratune.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
-    from paratune.api.sweep import PreparedSweep
     from paratune.sweeps.matrix import Matrix
     from paratune.sweeps.run import SweepPlan
 
@@ -51,8 +50,9 @@ def sweep(
         timing: time each run afterwards, alone, by a probe of 20 steps in a separate folder
         run_code: also run code that the folders of models and teachers name; that of MATRIX always runs
     """
-    from paratune.api.sweep import prepare, train_matrix
+    from paratune.api.sweep import prepare, steps_to_list, train_matrix
     from paratune.records.sweep import REPORT_FOLDER
+    from paratune.sweeps.run import listed
 
     if dry_run and list_:
         message = "--list writes files and --dry-run writes nothing; use one of them"
@@ -64,16 +64,24 @@ def sweep(
     if dry_run:
         show_plan(prepared.matrix, prepared.plan, prepared.names, retry_failed=retry_failed, as_json=json)
         return EXIT_OK
+    set_up_logging(speaks=True)
+    folder = prepared.matrix.folder
     if list_:
-        list_runs(prepared, run_code=run_code, as_json=json)
+        runs = [listed(folder, cell, run_code=run_code) for cell in steps_to_list(prepared)]
+        if json:
+            about = {"sweep": prepared.matrix.name, "folder": str(folder), "directory": str(Path.cwd())}
+            print_json({**about, "runs": runs}, indent=1)
+            return EXIT_OK
+        for run in runs:
+            print(run["line"])  # noqa: T201
+        if not runs:
+            print(plain(f"{prepared.matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
         return EXIT_OK
     outlive_readers()
-    set_up_logging(speaks=True)
     from paratune.reports.matrix import make_sweep
     from paratune.reports.terminal import SWEEP_LINES, terminal_sweep
 
     trained = train_matrix(prepared, run_code=run_code)
-    folder = prepared.matrix.folder
     report = make_sweep(folder, folder / REPORT_FOLDER)
     if not json:
         print_result(terminal_sweep(report, SWEEP_LINES))
@@ -92,24 +100,6 @@ def sweep(
     if json:
         print_json(result, indent=1)
     return max(trained.check(is_last=prepared.timing is None), *(timed.check() for timed in timed_ones), EXIT_OK)
-
-
-def list_runs(prepared: "PreparedSweep", *, run_code: bool, as_json: bool) -> None:
-    """Write the configurations of the runs that can start now, and print their commands."""
-    from paratune.api.sweep import steps_to_list
-    from paratune.sweeps.run import listed
-
-    set_up_logging(speaks=True)
-    matrix = prepared.matrix
-    runs = [listed(matrix.folder, cell, run_code=run_code) for cell in steps_to_list(prepared)]
-    if as_json:
-        about = {"sweep": matrix.name, "folder": str(matrix.folder), "directory": str(Path.cwd())}
-        print_json({**about, "runs": runs}, indent=1)
-        return
-    for run in runs:
-        print(run["line"])  # noqa: T201
-    if not runs:
-        print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
 
 
 def show_plan(

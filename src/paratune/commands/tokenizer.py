@@ -41,7 +41,16 @@ def tokenizer_train(
     require_some(texts, "texts")
     recipe = TokenizerRecipe(kind, vocab_size, lowercase, max_length)
     recipe.check()
-    _check_output(out, overwrite)
+    if not out.exists() and not out.is_symlink():
+        failure, facts = f"--out {out} cannot be created", {"option": "--out", "value": out}
+        with os_error_as(ConfigError, failure, "name another", code="output.not_writable", **facts):
+            out.parent.mkdir(parents=True, exist_ok=True)
+    elif not overwrite:
+        message = f"{out} exists; choose another --out, or use --overwrite"
+        raise ConfigError(message, code="output.exists", path=out)
+    elif not (out / RECORD_FILE).is_file():
+        message = f"{out} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --out"
+        raise ConfigError(message, code="output.foreign", path=out)
     outlive_readers()
     set_up_process()
     with stdout_for_results():
@@ -65,17 +74,3 @@ def tokenizer_train(
     less = "" if size == recipe.vocab_size else f" of the {recipe.vocab_size} requested: the texts do not yield more"
     read = f"of {counted.num_texts} texts, {counted.num_characters} characters"
     print_result(f"{out}: {recipe.kind}, {size} entries{less}; {read}")
-
-
-def _check_output(out: Path, overwrite: bool) -> None:
-    if not out.exists() and not out.is_symlink():
-        failure, facts = f"--out {out} cannot be created", {"option": "--out", "value": out}
-        with os_error_as(ConfigError, failure, "name another", code="output.not_writable", **facts):
-            out.parent.mkdir(parents=True, exist_ok=True)
-        return
-    if not overwrite:
-        message = f"{out} exists; choose another --out, or use --overwrite"
-        raise ConfigError(message, code="output.exists", path=out)
-    if not (out / RECORD_FILE).is_file():
-        message = f"{out} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --out"
-        raise ConfigError(message, code="output.foreign", path=out)
