@@ -140,7 +140,13 @@ def evaluate(
         result["labels"] = trained.names
     result |= trained.recipe.details(split, evaluation.outputs)
     if by:
-        result["slices"] = _evaluated_slices(trained, split, evaluation.outputs, by, values)
+        from paratune.verdicts.slices import scored_task, slice_records
+
+        recipe = trained.recipe
+        with tempfile.TemporaryDirectory() as folder, _unknown_as_error(source):
+            recipe.write_predictions(Path(folder), split, evaluation.outputs, trained.tokenizer)
+            task = scored_task(source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
+            result["slices"] = slice_records(task, split.name, by, values)
     return EvaluationResult(result, trained.task.kind)
 
 
@@ -170,19 +176,6 @@ def _check_by(by: Sequence[str], kind: str, target: str, *, is_several: bool) ->
     if reason is not None:
         message = f"--by {', '.join(by)} has no effect on {target}: {reason}"
         raise ConfigError(message, code="cli.no_effect", option="--by", target=target)
-
-
-def _evaluated_slices(
-    trained: Any, split: Any, outputs: Any, by: Sequence[str], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the scores of an evaluation by slice; `values` are those of `paratune.data.slices.slice_values`."""
-    from paratune.verdicts.slices import scored_task, slice_records
-
-    recipe = trained.recipe
-    with tempfile.TemporaryDirectory() as folder, _unknown_as_error(split.source):
-        recipe.write_predictions(Path(folder), split, outputs, trained.tokenizer)
-        task = scored_task(split.source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
-        return slice_records(task, split.name, by, values)
 
 
 def _saved_slices(target: str, by: Sequence[str], options: Mapping[str, Any], *, run_code: bool) -> EvaluationResult:

@@ -70,28 +70,16 @@ def plan(
     Raises:
         ParatuneError: The configuration, an option, the model or the data is invalid.
     """
-    options = PlanOptions(
-        devices=_listed(devices),
-        device=_listed(device),
-        network=network,
-        nodes=_listed(nodes),
-        strategies=_listed(strategies),
-        precision=_listed(precision),
-        max_length=max_length,
-        rows=rows,
-        price=price,
-    )
+    lists = {"devices": devices, "device": device, "nodes": nodes, "strategies": strategies, "precision": precision}
+    # As on the command line.
+    texts = {name: None if value is None else ",".join(map(str, several(value))) for name, value in lists.items()}
+    options = PlanOptions(network=network, max_length=max_length, rows=rows, price=price, **texts)
     plan_request(options)
     with process_as_before():
         set_up_logging(speaks=True)
         respect_quota()
         with stdout_for_results():
             return make_plan(load(config, overrides), options, tuple(map(Path, several(measured))), run_code=run_code)
-
-
-def _listed(values: Any) -> str | None:
-    """Return one value or several as on the command line."""
-    return None if values is None else ",".join(map(str, several(values)))
 
 
 def make_plan(

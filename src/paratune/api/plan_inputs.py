@@ -48,12 +48,22 @@ def make_job(
     Raises:
         ParatuneError: The model or the data cannot be read.
     """
-    from paratune.models.config import num_positions
+    from paratune.models.config import load_config, num_positions, override, published_config
     from paratune.models.load import kept_dtype
     from paratune.planning.job import PlannedJob, assumed_lengths, find_packing, lengths_of_rows
 
     config, read = loaded.config, importable_parts(loaded.config)
-    hf_config = _model_config(read.model)
+    try:
+        hf_config = load_config(read.model)
+    except ConfigError as error:
+        if read.model.from_scratch and read.model.tokenizer is not None:
+            hf_config = load_config(read.model.model_copy(update={"tokenizer": None}))
+            log.info(
+                "planned with the vocabulary of %s: %s", read.model.name, error
+            )  # its tokenizer may not be made yet
+        else:  # the known configuration of a published model
+            hf_config = published_config(read.model.name, error)
+            override(hf_config, read.model)
     recipe = getattr(config.task, "recipe", None)
     is_read = read.data.train == config.data.train and (recipe is None or is_allowed(recipe))
     if max_length is None and not is_read:  # without its code, every row has the longest possible text
@@ -105,23 +115,6 @@ def _assumed_sequences(config: "Config") -> int | None:
         return 1
     # One column has lists of choices.
     return None if isinstance(choices, str) else len(named_columns(choices))
-
-
-def _model_config(model: Any) -> Any:
-    """Return the configuration of the model; if it is not available, the known one of a published model."""
-    from paratune.models.config import load_config as load_model_config
-    from paratune.models.config import override, published_config
-
-    try:
-        return load_model_config(model)
-    except ConfigError as error:
-        if model.from_scratch and model.tokenizer is not None:
-            planned = load_model_config(model.model_copy(update={"tokenizer": None}))
-            log.info("planned with the vocabulary of %s: %s", model.name, error)  # its tokenizer may not be made yet
-            return planned
-        known = published_config(model.name, error)
-        override(known, model)
-        return known
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunRecord]:

@@ -141,12 +141,20 @@ def prepare(
         message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--until", other))
     if use != "train" and (parallel is not None or timing):
-        given, other = "--parallel" if parallel else "--timing", "--dry-run" if use == "show" else "--list"
-        message = f"{given} is for runs that are trained here, and {other} trains none; use one of them"
-        raise ConfigError(message, code="cli.conflict", options=(given, other))
+        option, other = "--parallel" if parallel else "--timing", "--dry-run" if use == "show" else "--list"
+        message = f"{option} is for runs that are trained here, and {other} trains none; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=(option, other))
     at_a_time = None if parallel is None else read_parallel(parallel)
     matrix = read_matrix(path, as_probes=probe)
-    _refuse_with_bayesian_search(matrix, only, until, timing=timing)
+    search, compress = matrix.options.search, matrix.options.compress
+    is_bayesian = search is not None and search.method == "bayesian"
+    if is_bayesian:
+        given: dict[str, Any] = {"--only": only, "--until": until, "--timing": timing, "probe": matrix.probe}
+        given |= {f"axes.{axis.key}": True for axis in matrix.axes if not axis.is_seed and axis.key != TRIAL}
+        if refused := [name for name, value in given.items() if value]:
+            message = f"{matrix.source}: with search.method: bayesian the scores of all earlier runs decide which "
+            message += f"trials follow; leave out {', '.join(refused)}, or use method: random"
+            raise ConfigError(message, code="cli.conflict", options=(*refused, "search.method"))
     if timing and matrix.probe is not None:
         message = f"{path}: its runs are probes, which --timing adds to whole runs; leave it out"
         raise ConfigError(message, code="cli.no_effect", option="--timing")
@@ -157,8 +165,7 @@ def prepare(
     if until in ("speed", "decided") and at_a_time != 1:
         message = f"--until {until} needs times, which runs side by side disturb; use --until quality, or --parallel 1"
         raise ConfigError(message, code="cli.conflict", options=("--until", "--parallel"))
-    search, compress = matrix.options.search, matrix.options.compress
-    if search is not None and search.method == "bayesian":
+    if is_bayesian:
         require_installed("optuna", extra="search")
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
@@ -188,24 +195,6 @@ def _valid_cells(matrix: Matrix, overrides: Sequence[str], use: Use) -> tuple[Ce
     if (error := invalid(matrix, cells)) is not None:
         raise error
     return cells
-
-
-def _refuse_with_bayesian_search(matrix: Matrix, only: Sequence[str], until: str | None, *, timing: bool) -> None:
-    search = matrix.options.search
-    if search is None or search.method != "bayesian":
-        return
-    others = [axis.key for axis in matrix.axes if not axis.is_seed and axis.key != TRIAL]
-    given = {
-        "--only": only,
-        "--until": until,
-        "--timing": timing,
-        "probe": matrix.probe,
-        **{f"axes.{key}": True for key in others},
-    }
-    if refused := [name for name, value in given.items() if value]:
-        message = f"{matrix.source}: with search.method: bayesian the scores of all earlier runs decide which trials "
-        message += f"follow; leave out {', '.join(refused)}, or use method: random"
-        raise ConfigError(message, code="cli.conflict", options=(*refused, "search.method"))
 
 
 def _present_plan(prepared: PreparedSweep) -> SweepPlan:
