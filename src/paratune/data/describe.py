@@ -110,7 +110,18 @@ def _describe_split(split: Split, task: Task, num_choices: int) -> dict[str, Any
         "repeats": asdict(repeats(split.samples)),
     }
     if split.samples.answers is not None:
-        about["questions"] = _describe_questions(split)
+        answers, contexts = split.samples.answers, split.samples.text_pairs
+        assert contexts is not None
+        num_windows, num_with_answer = np.bincount(store.examples, minlength=split.num_rows), sum(map(bool, answers))
+        about["questions"] = {
+            "num_contexts": len(set(contexts)),
+            "num_with_answer": num_with_answer,
+            "share_with_answer": num_with_answer / len(answers),
+            "most_answers": max(map(len, answers)),
+            "num_out_of_reach": count_unreachable_answers(store, answer_tokens(store, answers), answers),
+            "share_of_several_windows": float((num_windows > 1).mean()),
+            "most_windows": int(num_windows.max()),
+        }
     labels, tags, counts = split.labels, split.samples.tags, None
     if labels is not None and isinstance(task, ClassTask):
         counts = class_counts(labels, class_names(task))
@@ -131,23 +142,6 @@ def _describe_split(split: Split, task: Task, num_choices: int) -> dict[str, Any
         shares = [(name, count, count / max(1, total)) for name, count in counts.items()]
         about["labels"] = [{"name": name, "num_rows": count, "share": share} for name, count, share in shares]
     return about
-
-
-def _describe_questions(split: Split) -> dict[str, Any]:
-    answers, contexts, store = split.samples.answers, split.samples.text_pairs, split.store
-    assert answers is not None
-    assert contexts is not None
-    num_windows = np.bincount(store.examples, minlength=split.num_rows)
-    num_with_answer = sum(map(bool, answers))
-    return {
-        "num_contexts": len(set(contexts)),
-        "num_with_answer": num_with_answer,
-        "share_with_answer": num_with_answer / len(answers),
-        "most_answers": max(map(len, answers)),
-        "num_out_of_reach": count_unreachable_answers(store, answer_tokens(store, answers), answers),
-        "share_of_several_windows": float((num_windows > 1).mean()),
-        "most_windows": int(num_windows.max()),
-    }
 
 
 def _quantiles(values: npt.NDArray[Any]) -> dict[str, float]:

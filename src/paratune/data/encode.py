@@ -520,7 +520,6 @@ def _documents(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
                 words = np.asarray([-1 if word is None else word for word in encoded.word_ids(number)])
                 starts[1:] = (words[1:] != words[:-1]) | (words[1:] < 0)
             windows.append(np.stack([ids, starts, np.full(len(ids), part.start + number)]))
-        full_lengths = [window.shape[1] for window in windows]
         if task.windows == "joined":
             # Tokens that do not fill a window wait for the next documents; only the last window may be shorter.
             pieces = [rest]
@@ -530,7 +529,6 @@ def _documents(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
             stream = np.concatenate(pieces, axis=1)
             end = stream.shape[1] if part.stop == len(given.samples) else stream.shape[1] // size * size
             windows, rest = [stream[:, at : min(at + size, end)] for at in range(0, end, size)], stream[:, end:]
-            full_lengths = [window.shape[1] for window in windows]
         window_of_piece: list[int] = []
         if task.windows == "separate":
             documents, windows = windows, []
@@ -543,7 +541,7 @@ def _documents(given: Texts, parts: Iterator[slice]) -> Iterator[Sequences]:
                     window_of_piece.append(last_window)
                     at += windows[-1].shape[1]
                     room -= windows[-1].shape[1] + len(before) + len(after)
-            full_lengths = [window.shape[1] for window in windows]
+        full_lengths = [window.shape[1] for window in windows]
         windows = [window[:, kept] for window in windows]
         ids = [[*before, *window[0].tolist(), *after] for window in windows]
         out = Sequences(ids, [[0] * len(row) for row in ids])

@@ -44,7 +44,8 @@ def parse_json(text: str, source: str, reading: FileReading = AS_FOUND) -> pa.Ta
         DataError: A line is not a JSON object, an object has a key twice, or a part of SQuAD's layout is absent.
     """
     whole = _whole_object(text, source)
-    if is_squad(whole):
+    articles = None if whole is None else whole.get("data")
+    if isinstance(articles, list) and any("paragraphs" in item for item in articles if isinstance(item, dict)):
         return squad_table(whole, source)
     objects: Iterator[tuple[str, Any]]
     items = None if whole is None else _rows_of_table(whole, source)
@@ -148,12 +149,6 @@ def _rows_of_table(value: dict[str, Any], source: str) -> list[Any] | None:
         message = f"{source} is one object, whose values are no columns of a row ({listing(value)}); {advice}"
         raise DataError(message, code="data.unreadable", source=source)
     return None
-
-
-def is_squad(value: Any) -> bool:
-    """Return whether a JSON value has SQuAD's layout: an object whose `data` is a list of articles with paragraphs."""
-    articles = value.get("data") if isinstance(value, dict) else None
-    return isinstance(articles, list) and any("paragraphs" in item for item in articles if isinstance(item, dict))
 
 
 def squad_table(value: Any, source: str) -> pa.Table:

@@ -88,21 +88,14 @@ def encode(
     numbers = targets(values, rows, where)
     if isinstance(task, RegressionTask) and task.range is not None:
         check_range(numbers, rows, task.range, where)
-    elif isinstance(task, EmbeddingTask):
-        _check_similarities(numbers, rows, task, where)
-    return numbers
-
-
-def _check_similarities(numbers: npt.NDArray[np.float32], rows: Sequence[int], task: EmbeddingTask, where: str) -> None:
-    """Raise a DataError where a score of a pair is outside of `task.score_range`, or its label is neither 0 nor 1."""
-    if task.loss == "cosine_similarity":
+    elif isinstance(task, EmbeddingTask) and task.loss == "cosine_similarity":
         if task.score_range is not None:
             check_range(numbers, rows, task.score_range, where, key="task.score_range")
-        return
-    if wrong := np.flatnonzero((numbers != 0) & (numbers != 1)).tolist():
+    elif isinstance(task, EmbeddingTask) and (wrong := np.flatnonzero((numbers != 0) & (numbers != 1)).tolist()):
         problem = f"labels are neither 0 (unrelated) nor 1 (related), such as {numbers[wrong[0]]:g}"
         advice = "correct them, or set task.loss: cosine_similarity for scores"
         raise _wrong_values(where, problem, wrong, rows, advice, code="data.label_unseen")
+    return numbers
 
 
 def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:

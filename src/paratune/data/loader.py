@@ -263,34 +263,25 @@ class TrainBatches:
             num_micro_steps=self.num_micro_steps,
         )
         if self.compare_every is not None and (step + 1) % self.compare_every == 0:
-            shares_of_groups = self._to_compare(shares_of_groups)
+            # In their random order, in micro-batches not larger than those of other steps.
+            num_parts = self.num_buckets or 1
+            if self.data_world_size * self.num_micro_steps * num_parts == 1 and not self.equal_shapes:
+                num_parts = 2
+            shares_of_groups = self._in_parts(np.concatenate(shares_of_groups), num_parts)
         elif self.num_buckets is not None:
             of_step = np.concatenate(shares_of_groups)
             longest_first = of_step[np.argsort(-lengths[of_step], kind="stable")]
             shares_of_groups = self._in_parts(longest_first, self.num_buckets)
         shares = [groups.samples_of(share) for share in shares_of_groups]
-        num_rows, length = None, None
-        if self.equal_shapes:
-            num_rows, length = self._equal_shape(shares, indices)
+        num_rows, length, store = None, None, self.collator.store
+        if self.equal_shapes:  # of all micro-batches of the step
+            num_rows, length = self.micro_batch_size, int(store.sequence_lengths_at(indices).max())
+            if store.sample_offsets is not None:
+                num_rows = max(1, *(int(store.num_sequences_at(share).sum()) for share in shares))
         epoch = step // self.steps_per_epoch
         # Of the samples of all ranks, not of this rank's share: the losses of ranks are added, not averaged.
         denominator = self.collator.loss_denominator(indices, epoch=epoch)
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
-
-    def _equal_shape(self, shares: list[IntArray], indices: IntArray) -> tuple[int, int]:
-        """Return the number of rows and the length of all micro-batches of a step with the samples `indices`."""
-        store = self.collator.store
-        num_rows = self.micro_batch_size
-        if store.sample_offsets is not None:
-            num_rows = max(1, *(int(store.num_sequences_at(share).sum()) for share in shares))
-        return num_rows, int(store.sequence_lengths_at(indices).max())
-
-    def _to_compare(self, shares: list[IntArray]) -> list[IntArray]:
-        """Return the groups in their random order, in micro-batches not larger than those of other steps."""
-        num_parts = self.num_buckets or 1
-        if self.data_world_size * self.num_micro_steps * num_parts == 1 and not self.equal_shapes:
-            num_parts = 2
-        return self._in_parts(np.concatenate(shares), num_parts)
 
     def _in_parts(self, groups: IntArray, num_parts: int) -> list[IntArray]:
         """Return the groups in order, each micro-batch divided into `num_parts`; the same number on all ranks."""

@@ -71,7 +71,12 @@ def read_table(source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     if source.startswith("hub:"):
         table = _read_hub(source, reading.hub_revision)
     elif source.startswith("demo:"):
-        table = _read_demo(source)
+        name = source.removeprefix("demo:")
+        if name not in DEMO:
+            problem = f" is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
+            raise source_error(source, problem, code="data.not_found")
+        file = importlib.resources.files("paratune") / "demo" / DEMO[name]
+        table = parse_csv(file.read_text(encoding="utf-8"), source)
     else:
         table = read_own_rows(source) if source.startswith(CODE) else _read_path(source, reading)
     if table.num_rows == 0:
@@ -99,14 +104,6 @@ def _tables(source: str) -> Iterator[pa.Table]:
         for batch in file.iter_batches(batch_size=_TEXTS_AT_A_TIME):
             batch.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
             yield pa.Table.from_batches([batch])
-
-
-def _read_demo(source: str) -> pa.Table:
-    name = source.removeprefix("demo:")
-    if name not in DEMO:
-        problem = f" is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
-        raise source_error(source, problem, code="data.not_found")
-    return parse_csv((importlib.resources.files("paratune") / "demo" / DEMO[name]).read_text(encoding="utf-8"), source)
 
 
 def _read_path(source: str, reading: FileReading) -> pa.Table:
@@ -150,7 +147,11 @@ def _read_file(path: Path, split: str | None, reading: FileReading) -> pa.Table:
         problem = " is a web page (HTML): the error of a download, or the page around a file; download the file itself"
         raise source_error(path, problem, code="data.not_data")
     if kind == PARQUET:
-        return parse_parquet(raw, str(path))
+        with _explained(str(path)):
+            table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
+            table.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
+            table.column_names  # noqa: B018 - raises where a name is not UTF-8
+        return table
     if start.startswith(b"pk\3\4") and kind in ("", ".zip", *PARSERS):
         problem = " is a zip archive, or a spreadsheet without its suffix .xlsx; unpack or rename it"
         raise source_error(path, problem, code="data.not_data")
@@ -196,14 +197,6 @@ def _explained(source: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise source_error(source, f" is damaged or not Parquet: {error}", code="data.unreadable") from error
-
-
-def parse_parquet(raw: bytes, source: str) -> pa.Table:
-    with _explained(source):
-        table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
-        table.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
-        table.column_names  # noqa: B018 - raises where a name is not UTF-8
-        return table
 
 
 def _parse_spreadsheet(raw: bytes, source: str, sheet: str | None, reading: FileReading) -> pa.Table:

@@ -54,11 +54,8 @@ def load_extra_splits(recipe: TaskRecipe, data: Data, options: TokenizeOptions) 
         Stopped: `options.stop` returned true.
     """
     if data.predict and not recipe.prediction_names():
-        raise ConfigError(
-            f"data.predict: {', '.join(data.predict)}: this kind of task has no predictions; remove the option",
-            code="config.no_effect",
-            key="data.predict",
-        )
+        message = f"data.predict: {', '.join(data.predict)}: this kind of task has no predictions; remove the option"
+        raise ConfigError(message, code="config.no_effect", key="data.predict")
     splits: dict[str, Split] = {}
     for name, source in (data.extra | data.predict).items():
         table = read_table(source, data.reading)
@@ -70,9 +67,6 @@ def load_extra_splits(recipe: TaskRecipe, data: Data, options: TokenizeOptions) 
     for name in data.predict:
         # Files of answers are by id.
         if isinstance(recipe.task, QuestionAnsweringTask) and (reason := recipe.document_problem(splits[name])):
-            raise DataError(
-                f"data.predict.{name}: {reason}; correct the file, or use row numbers with data.columns.id: null",
-                code="data.predict_unfit",
-                key=f"data.predict.{name}",
-            )
+            message = f"data.predict.{name}: {reason}; correct the file, or use row numbers with data.columns.id: null"
+            raise DataError(message, code="data.predict_unfit", key=f"data.predict.{name}")
     return splits

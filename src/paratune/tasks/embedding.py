@@ -104,13 +104,9 @@ class EmbeddingRecipe(TaskRecipe):
                 extra=coded("model.other_pooling", name=model.name),
             )
         if getattr(load_config(model), "is_encoder_decoder", False):
-            raise ConfigError(
-                f"model.name: {model.name} has an encoder and a decoder; embeddings are from models that are only an "
-                "encoder, such as BERT, or only a decoder",
-                code="model.unsupported",
-                key="model.name",
-                name=model.name,
-            )
+            message = f"model.name: {model.name} has an encoder and a decoder; embeddings are from models that are "
+            message += "only an encoder, such as BERT, or only a decoder"
+            raise ConfigError(message, code="model.unsupported", key="model.name", name=model.name)
         return super().load_model(model, *arguments, head_must_exist=head_must_exist, **options)
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> "Collator":

@@ -78,9 +78,7 @@ def _number(metric: OwnMetric, name: str, result: Any) -> float | None:
         entry = metric.entry if metric.entry is not None else next(iter(result)) if len(result) == 1 else None
         if entry not in result:
             entries = ", ".join(map(str, result))
-            what = f"{name} returned several values"
-            if entry:
-                what = f"entry: {entry} is not in the result of {name}"
+            what = f"entry: {entry} is not in the result of {name}" if entry else f"{name} returned several values"
             message = f"{METRICS_KEY}: {what}; set entry to one of: {entries}"
             raise ConfigError(message, code="own_code.wrong_result", key=METRICS_KEY, value=name)
         value = result[entry]

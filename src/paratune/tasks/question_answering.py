@@ -217,10 +217,8 @@ class QuestionAnsweringRecipe(TaskRecipe):
             return self
         threshold = 0.0
         if validation is None:
-            log.warning(
-                "task.null_threshold is 0, because there is no validation set to choose it",
-                extra=coded("task.null_threshold"),
-            )
+            message = "task.null_threshold is 0, because there is no validation set to choose it"
+            log.warning(message, extra=coded("task.null_threshold"))
         elif not np.isnan(validation[1]).any():
             answers, raw = self._scored_answers(*validation)
             threshold = chosen_threshold(raw, answers.null_odds)

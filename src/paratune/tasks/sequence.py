@@ -58,13 +58,8 @@ class SequenceRecipe(TaskRecipe):
     def make_head(self) -> "Head":
         from paratune.models.load import Head
 
-        heads = self.heads()
-        return Head(
-            "AutoModelForSequenceClassification",
-            num_outputs=max(1, len(heads)),
-            names=tuple(heads),
-            problem_type=self.problem_type,
-        )
+        loader, names = "AutoModelForSequenceClassification", tuple(self.heads())
+        return Head(loader, num_outputs=max(1, len(names)), names=names, problem_type=self.problem_type)
 
     def heads(self) -> list[str]:
         """Return the names of the outputs; none for a number."""
