@@ -151,21 +151,17 @@ def _section(
         elif key in values and key not in wrong:
             good[key] = values[key]
         else:
-            _note_value(option, values, dotted, findings, wrong.get(key, ""))
+            if key in values:
+                hint = SWITCHES.get(dotted) if values[key] is True else None
+                hint = f"; {hint}" if hint else _hint(option, values[key])
+                allowed = f"allowed: {option.allowed}{wrong.get(key, '')}"
+                findings.add(f"{dotted} is {describe_value(values[key])}; {allowed}{hint}", dotted)
+            elif option.required and dotted not in findings.bad:
+                required = f"{dotted} is required: {option.help} Allowed: {option.allowed}"
+                findings.add(required, dotted, code="config.required")
             if option.required:
                 good[key] = _STAND_INS.get(dotted, f"<{dotted}>")
     return good
-
-
-def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, findings: Findings, reason: str) -> None:
-    """Add a finding for a plain value that is wrong, or missing without a default."""
-    if option.key in values:
-        shown = describe_value(values[option.key])
-        hint = SWITCHES.get(dotted) if values[option.key] is True else None
-        hint = f"; {hint}" if hint else _hint(option, values[option.key])
-        findings.add(f"{dotted} is {shown}; allowed: {option.allowed}{reason}{hint}", dotted)
-    elif option.required and dotted not in findings.bad:
-        findings.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted, code="config.required")
 
 
 def _sections(option: Option, value: Any, path: str, findings: Findings) -> list[dict[str, Any]]:

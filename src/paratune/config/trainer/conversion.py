@@ -56,7 +56,21 @@ class Conversion:
         self.names: dict[str, str] = {}  # name in the file, which may be another one, by name of the table
         for key, value in sorted(_in_sections(settings).items(), key=lambda pair: "." in pair[0]):
             self._add(key, value)
-        self._leave_out()
+        # The keys without an equivalent, and those that the Trainer does not have.
+        known = [name for name, row in TABLE.items() if isinstance(row, Mapped) and "." not in name]
+        for key, value in self.given.items():
+            row = TABLE.get(key)
+            if isinstance(row, Mapped):
+                continue
+            if has_no_effect(key):
+                self.ignored.append(self.names[key])
+            elif not isinstance(row, Reason):
+                why = f"not a key of TrainingArguments{did_you_mean(key, known)}"
+                self.not_known.append(UnmappedKey(key, value, why, changes=None))
+            elif value in (None, "", [], {}) or (value is False and row.default is not True) or value == row.default:
+                self.ignored.append(self.names[key])
+            else:
+                self.no_equal.append(UnmappedKey(key, value, row.why, changes=True))
 
     def _add(self, key: str, value: Any) -> None:
         other = TABLE.get(key)
@@ -77,23 +91,6 @@ class Conversion:
         else:
             why = f"left out: {self.names[name]} is {one_line(before)}, and the Trainer has one value for both"
             self.to_decide(key, value, why)
-
-    def _leave_out(self) -> None:
-        """Note the keys without an equivalent, and those that the Trainer does not have."""
-        known = [name for name, row in TABLE.items() if isinstance(row, Mapped) and "." not in name]
-        for key, value in self.given.items():
-            row = TABLE.get(key)
-            if isinstance(row, Mapped):
-                continue
-            if has_no_effect(key):
-                self.ignored.append(self.names[key])
-            elif not isinstance(row, Reason):
-                why = f"not a key of TrainingArguments{did_you_mean(key, known)}"
-                self.not_known.append(UnmappedKey(key, value, why, changes=None))
-            elif value in (None, "", [], {}) or (value is False and row.default is not True) or value == row.default:
-                self.ignored.append(self.names[key])
-            else:
-                self.no_equal.append(UnmappedKey(key, value, row.why, changes=True))
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or the default of TrainingArguments; wrong values are a problem.
