@@ -79,7 +79,11 @@ def compress(
         require_at_least(option, value, least)
     set_up_process()
     check_model(str(run), run_code=run_code)
-    scored = _split(run, split)
+    if not Run(run).is_finished or not (run / MODEL_FOLDER).is_dir():
+        message = f"{plain(run)} has no trained model: it is not finished, a probe, or a fitted baseline; finish it "
+        message += "with paratune train --resume, or name another run"
+        raise CheckpointError(message, code="run.not_finished", target=run)
+    scored: str = split or next((name for name in SPLITS if (run / predictions_file(name)).is_file()), SPLITS[0])
     # Here too: a refusal in the process that measures would be an error of this process.
     admit_model(str(run / MODEL_FOLDER), read_json(run / MODEL_FOLDER / TASK_FILE), run)
     remedy = "make it possible to write in the run folder"
@@ -110,15 +114,6 @@ def compress(
         print_json(found.as_dict(), indent=1)
     else:
         print_result(terminal_runs(found))
-
-
-def _split(run: Path, wanted: str | None) -> str:
-    if not Run(run).is_finished or not (run / MODEL_FOLDER).is_dir():
-        message = f"{plain(run)} has no trained model: it is not finished, a probe, or a fitted baseline; finish it "
-        message += "with paratune train --resume, or name another run"
-        raise CheckpointError(message, code="run.not_finished", target=run)
-    scored = (split for split in SPLITS if (run / predictions_file(split)).is_file())
-    return wanted or next(scored, SPLITS[0])
 
 
 def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: bool) -> None:
