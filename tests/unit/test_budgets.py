@@ -16,19 +16,19 @@ TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
     "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_135, 14_500),
-    "planning": (PLAN, (), 5_955, 6_000),
+    "planning": (PLAN, (), 5_925, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
     "config": (("config/*",), TRAINER, 5_615, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_175, 5_600),
+    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_125, 5_600),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
     # are drawn block by block, 330.
     "models": (("models/*",), (), 5_590, 4_900),
     "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_790, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_300, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
-    "corpus": (("corpus/*",), (), 6_625, 6_500),
+    "corpus": (("corpus/*",), (), 6_560, 6_500),
     # The toy cluster and four ways to start processes.
     "processes": (("cluster/*", "processes/*"), (), 3_310, 3_000),
     # fp16 scales and later scores of a Trainer.
@@ -36,7 +36,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 3_910, 4_300),
     # Order, loader, workers and token store are 1,200 lines; dialects and formats of files 1,500; settings of a
     # Trainer, Accelerate and DeepSpeed 1,150; columns and labels that are guessed 600.
-    "data": (("data/*", *TRAINER), (), 8_180, 5_800),
+    "data": (("data/*", *TRAINER), (), 8_160, 5_800),
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors.py", "trackers/*", "hub/*"),
@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 82_740
+MOST = 82_570
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
 
 REWRITTEN = (
