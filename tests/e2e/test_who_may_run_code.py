@@ -350,6 +350,7 @@ ELSEWHERE = {
     "train": "trains the user's configuration: the slow tests; a record as a teacher: test_a_teacher_is_a_record",
     "certify": "as train",
     "toy-cluster": "reads no file of others",
+    "published": "reads one table, which the user names",
     "unbundle": "test_bundle.py: a bundle runs no code unless it is allowed",
     "corpus": "loads a model by load_trained, as evaluate does",
     "tokenizer": "reads texts; test_a_source_in_code_is_no_file_of_texts",

@@ -129,7 +129,7 @@ def test_documented_commands_are_commands(place: str, line: str):
 
 
 SWEEPS = [path for path in CONFIGS if path.parent.name == "sweeps"]
-OTHERS = ("corpus", "sites")
+OTHERS = ("corpus", "sites", "tables")
 """Folders of files of another kind, which their own tests read."""
 RUNS = [
     path
