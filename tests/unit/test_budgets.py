@@ -16,16 +16,16 @@ TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
     "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_275, 14_500),
-    "planning": (PLAN, (), 5_925, 6_000),
+    "planning": (PLAN, (), 5_930, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
-    "config": (("config/*",), TRAINER, 5_615, 4_300),
+    "config": (("config/*",), TRAINER, 5_625, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
     "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_160, 5_600),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
     # are drawn block by block, 330.
     "models": (("models/*",), (), 5_595, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_790, 10_300),
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_795, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_300, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
     "corpus": (("corpus/*",), (), 6_560, 6_500),
@@ -52,7 +52,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 82_750
+MOST = 82_760
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
 
 REWRITTEN = (

@@ -313,6 +313,15 @@ class ModelOptions(Section):
     trust_remote_code: bool = False
     """Run Python code of the model folder. Off by default, because this code has all your rights on this machine."""
 
+    @property
+    def may_round_base(self) -> bool:
+        """Whether frozen weights may be held in the dtype of autocast: they are not saved, and nothing else reads them.
+
+        DoRA computes with them, and own code may.
+        """
+        has_own_code = self.class_ is not None or self.head is not None or self.trust_remote_code
+        return self.adapter is not None and self.adapter.save == "adapter" and not (self.adapter.dora or has_own_code)
+
 
 class FreezeOptions(Section):
     """Weights that keep their loaded values: they get no gradients and no optimizer states."""

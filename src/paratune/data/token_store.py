@@ -474,12 +474,12 @@ def offsets_of(lengths: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDA
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a token folder, which contains only files; do nothing where it does not exist."""
-    if not folder.is_dir():
-        return
-    for item in folder.iterdir():
-        item.unlink(missing_ok=True)
-    folder.rmdir()
+    """Delete a token folder, which contains only files, and what a killed process has left of it, where they exist."""
+    for place in (folder, *folder.parent.glob(f"{folder.name}.*.tmp")):
+        if place.is_dir():
+            for item in place.iterdir():
+                item.unlink(missing_ok=True)
+            place.rmdir()
 
 
 @contextmanager

@@ -161,8 +161,7 @@ def cached_store(
             if (store := _open_cached(folder, warns=True)) is not None:
                 return store
             # Only the process with the lock writes: a temporary folder that exists now is of one that was killed.
-            for damaged in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
-                remove_folder(damaged)
+            remove_folder(folder)
             write(folder)
     return open_store(folder)
 

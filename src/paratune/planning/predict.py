@@ -61,9 +61,10 @@ class Profiles:
         return self._profiles[key]
 
     def _stored_dtype(self, setup: PredictionSetup) -> torch.dtype | None:
-        """Return the dtype of the model's file if frozen weights of linear layers stay in it."""
-        stays = setup.traits.holds_16_bits and self.job.stored_dtype == setup.precision.autocast_dtype
-        return self.job.stored_dtype if stays else None
+        """Return the dtype of autocast if frozen weights of linear layers are held in it."""
+        dtype = setup.precision.autocast_dtype
+        is_held = self.job.stored_dtype == dtype or self.job.config.model.may_round_base
+        return dtype if setup.traits.holds_16_bits and is_held else None
 
     def _extrapolated(self, shape: Shape, setup: PredictionSetup) -> Profile | None:
         """Return the profile extrapolated from two other numbers of rows, or None if that is impossible."""

@@ -67,6 +67,8 @@ class Precision:
     pass_dtype: torch.dtype | None = None
     """If passes read 16-bit copies of the weights: the dtype of these copies, of activations, and of gradients before
     they are summed. None if passes read the weights themselves."""
+    rounds_base: bool = False
+    """Whether frozen weights of linear layers are held in `autocast_dtype` also where their file has another dtype."""
 
     @property
     def compute_dtype(self) -> torch.dtype:

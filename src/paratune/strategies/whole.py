@@ -52,15 +52,17 @@ def cast_weights(module: nn.Module, precision: Precision, traits: Traits, device
 def training_dtypes(module: nn.Module, precision: Precision, traits: Traits) -> list[tuple[Tensor, torch.dtype]]:
     """Return the parameters and buffers of a module, each with its dtype during training.
 
-    It is the policy's, but frozen weights of linear layers stay in the dtype of autocast if their file has them so:
-    autocast computes with a copy in this dtype in any case, and the results have the same bits.
+    It is the policy's, but frozen weights of linear layers are held in the dtype of autocast if their file has them so,
+    or with `rounds_base`: autocast computes with a copy in this dtype in any case, and the results have the same bits.
     """
-    frozen = frozen_linear_weights(module) if traits.holds_16_bits else set()
-    held = {weight for weight in frozen if weight.dtype == precision.autocast_dtype}
-    return [
-        (tensor, precision.param_dtype if tensor.is_floating_point() and tensor not in held else tensor.dtype)
-        for tensor in (*module.parameters(), *module.buffers())
-    ]
+    autocast = precision.autocast_dtype
+    frozen = frozen_linear_weights(module) if traits.holds_16_bits and autocast is not None else set()
+    held = {weight for weight in frozen if weight.dtype == autocast or precision.rounds_base}
+    dtypes = []
+    for tensor in (*module.parameters(), *module.buffers()):
+        dtype = tensor.dtype if not tensor.is_floating_point() else precision.param_dtype
+        dtypes.append((tensor, autocast if autocast is not None and tensor in held else dtype))
+    return dtypes
 
 
 @contextmanager

@@ -50,8 +50,7 @@ class TokenWriter:
         """
         if multiprocessing.parent_process() is not None:  # one of several workers: each has one core
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        for remains in [folder, *folder.parent.glob(f"{folder.name}.*.tmp")]:
-            remove_folder(remains)
+        remove_folder(folder)
         options, task = self._loaded()
         if token_settings(options, task) != settings:
             message = f"store.tokens.tokenizer: {self.tokenizer} has changed while tokens were made; repeat the command"

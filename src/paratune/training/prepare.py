@@ -127,6 +127,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
     if own_traits is not None:  # `param_dtype` of an outside strategy may mean anything
         precision = precision.with_weights(options.get("param_dtype", "fp32"))
+    precision = replace(precision, rounds_base=config.model.may_round_base)
     if warning:
         log.warning("%s", warning, extra=coded("precision.slow"))
     with working(f"load the tokenizer and the configuration of {config.model.name}"):

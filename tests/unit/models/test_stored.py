@@ -243,6 +243,31 @@ def test_frozen_layers_in_16_bits_change_no_bit(tmp_path: Path, adapter: LoraOpt
     assert found[0][2] != found[0][0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_base_that_is_not_saved_is_held_in_the_dtype_of_autocast(tmp_path: Path, dtype: torch.dtype):
+    pytest.importorskip("peft")
+    adapter = LORA.model_copy(update={"save": "adapter"})
+    assert ModelOptions(name="m", adapter=adapter).may_round_base
+    found = []
+    for rounds in (True, False):
+        model = load(stored(tmp_path, dtype), "bf16", adapter, keeps_stored=True)
+        precision = replace(POLICIES["bf16"], rounds_base=rounds)
+        found.append(losses_with(SingleStrategy(device=CPU, precision=precision, rank=0, world_size=1), model))
+        layer = model.hf.bert.encoder.layer[0].attention.output
+        assert layer.dense.weight.dtype == (torch.bfloat16 if rounds else torch.float32)
+        assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
+    assert found[0] == found[1]
+    assert found[0][2] != found[0][0]
+
+
+def test_a_base_that_is_saved_or_computed_with_is_not_rounded():
+    adapter = LORA.model_copy(update={"save": "adapter"})
+    named = ModelOptions(name="m", adapter=adapter)
+    others = ({"adapter": LORA}, {"adapter": None}, {"trust_remote_code": True})
+    assert [named.model_copy(update=other).may_round_base for other in others] == [False] * 3
+    assert not named.model_copy(update={"adapter": adapter.model_copy(update={"dora": True})}).may_round_base
+
+
 def test_only_frozen_weights_of_linear_layers_stay_in_16_bits():
     model = torch.nn.ModuleDict(
         {"words": torch.nn.Embedding(4, 8), "out": torch.nn.Linear(8, 4), "norm": torch.nn.LayerNorm(8)}

@@ -32,7 +32,8 @@ SIZES = ResolvedBatch(global_batch_size=8, micro_batch_size=4, grad_accum_steps=
 
 
 def prepared(*overrides: str) -> Any:
-    store = SimpleNamespace(sequence_lengths=np.array([5, 9, 30] * 20), num_sequences=np.ones(60, dtype=np.int64))
+    lengths = np.array([5, 9, 30] * 20)
+    store = SimpleNamespace(sequence_lengths=lengths, lengths=lengths, num_sequences=np.ones(60, dtype=np.int64))
     return SimpleNamespace(
         config=load_config(CONFIG, overrides).config,
         place=SimpleNamespace(rank=0, world_size=1),
