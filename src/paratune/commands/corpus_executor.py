@@ -155,8 +155,9 @@ def start_apart(
         dead = None
         for path in list(make.running.iterdir()):
             if path.name.startswith(ERROR_FILE):
-                message = f"{path.read_text(encoding='utf-8')} (logs: {logs})"
-                raise DataError(plain(message), code="corpus.shards_failed", folder=logs)
+                if text := path.read_text(encoding="utf-8"):  # otherwise it is being written
+                    raise DataError(plain(f"{text} (logs: {logs})"), code="corpus.shards_failed", folder=logs)
+                continue
             try:
                 with path.open("r+") as file:
                     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

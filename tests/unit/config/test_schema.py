@@ -47,7 +47,7 @@ def test_the_schema_accepts_every_file_in_configs():
     texts = [
         path.read_text()
         for path in files
-        if path.parent.name not in ("corpus", "sites") and path.name != "published.yaml"
+        if path.parent.name not in ("corpus", "sites", "tables") and path.name != "published.yaml"
     ]
     configurations = [text for text in texts if "\naxes:" not in text]  # no matrices of runs
     for text in configurations:
