@@ -59,7 +59,7 @@ def open_tokens(sources: Sequence[str], settings: dict[str, Any]) -> tuple[Sampl
             made, shards = record["settings"], record["shards"]
             if record["format"] != FORMAT or not shards:
                 raise ValueError(f"{TOKENS_FILE} has the format {record['format']} and {len(shards)} shards")
-            others = [key for key in settings if made[key] != settings[key]]
+            others = [key for key in settings if made.get(key) != settings[key]]
             for shard in () if others else shards:
                 name = Path(shard["name"]).name  # of any path only its last part
                 store, sha256 = open_store(folder / name, maps_rows=False), file_sha256(folder / name / META_FILE)
@@ -75,10 +75,10 @@ def open_tokens(sources: Sequence[str], settings: dict[str, Any]) -> tuple[Sampl
             message = f"{folder} cannot be opened: {error.strerror} (at most {most_open} files at a time); raise the "
             message += "limit (ulimit -Hn), or make fewer shards (rows_per_shard of the corpus)"
             raise DataError(message, code="data.unreadable", folder=folder) from error
-        except (CheckpointError, ValueError, KeyError, TypeError) as error:
+        except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(folder, error) from error
         if others:
-            differing = "; ".join(f"{key}: {made[key]} here, {settings[key]} in the training" for key in others)
+            differing = "; ".join(f"{key}: {made.get(key)} here, {settings[key]} in the training" for key in others)
             message = f"{folder} was made with other settings ({differing}); change the training, or store.tokens of "
             message += "the corpus and run paratune corpus again"
             raise DataError(message, code="data.tokens_unfit", folder=folder, keys=others)

@@ -176,6 +176,15 @@ def test_tokens_of_other_settings_are_refused(tmp_path: Path, task, max_length: 
         splits_of(f"{folder}/train", max_length=max_length, **task)
 
 
+def test_tokens_of_an_earlier_version_are_refused(tmp_path: Path):
+    file = made(tmp_path, 16) / "train/tokens.json"
+    record = json.loads(file.read_bytes())
+    del record["settings"]["format"]
+    file.write_text(json.dumps(record))
+    with raises_code("data.tokens_unfit", keys=["format"]):
+        splits_of(str(file.parent))
+
+
 def test_tokens_of_another_tokenizer_are_refused(tmp_path: Path):
     folder, other = made(tmp_path, 16), tiny_tokenizer()
     other.add_tokens(["film!"])
