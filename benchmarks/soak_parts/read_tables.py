@@ -41,6 +41,10 @@ def tables(draw: Callable[..., Any], cell: st.SearchStrategy[Any]) -> tuple[list
     return names, draw(st.lists(row, min_size=1, max_size=5))
 
 
+def text_of(raw: bytes, source: str) -> str:
+    return decode(raw, source)[0]
+
+
 def rows_of(table: pa.Table) -> Rows:
     rows: Rows = table.to_pylist()
     return rows
@@ -117,7 +121,7 @@ def whole_csv(document: Any, raw: bytes, place: Path) -> None:
     same_rows(
         "csv",
         [dict(zip(names, row, strict=True)) for row in rows],
-        rows_of(parse_csv(decode(raw, "x.csv"), "x.csv", COMMA)),
+        rows_of(parse_csv(text_of(raw, "x.csv"), "x.csv", COMMA)),
     )
 
 
@@ -143,11 +147,11 @@ def damaged_tsv(document: Any, raw: bytes, place: Path) -> None:
 def _held_against(parse: Callable[[str, str], pa.Table], raw: bytes, other: Callable[[str], list[list[str]]]) -> None:
     """Raise `Difference` if a reader accepts input that another one rejects or reads differently."""
     try:
-        actual = rows_of(parse(decode(raw, "x"), "x"))
+        actual = rows_of(parse(text_of(raw, "x"), "x"))
     except DataError:
         return
     try:
-        expected = _as_rows(other(raw.decode("utf-8-sig")))
+        expected = _as_rows(other(text_of(raw, "x")))
     except ValueError as error:
         raise Difference(f"accepted as {actual}, though {error}") from error
     same_rows("damaged", expected, actual)
@@ -164,7 +168,7 @@ def tsv_bytes(document: Any) -> bytes:
 def whole_tsv(document: Any, raw: bytes, place: Path) -> None:
     names, rows = document
     expected = [dict(zip(names, row, strict=True)) for row in rows if "\t".join(row)]
-    actual = rows_of(parse_tsv(decode(raw, "x.tsv"), "x.tsv", TAB))
+    actual = rows_of(parse_tsv(text_of(raw, "x.tsv"), "x.tsv", TAB))
     same_rows("tsv", expected, actual)
 
 
@@ -185,7 +189,7 @@ def json_lines(document: Rows) -> bytes:
 
 
 def whole_json(document: Rows, raw: bytes, place: Path) -> None:
-    _same_json(document, parse_json(decode(raw, "x.jsonl"), "x.jsonl"))
+    _same_json(document, parse_json(text_of(raw, "x.jsonl"), "x.jsonl"))
 
 
 def damaged_lines(document: Rows, raw: bytes, place: Path) -> None:
@@ -208,14 +212,17 @@ def _loads(text: str) -> Any:
 
 def _json_held_against(raw: bytes, other: Callable[[str], Any]) -> None:
     try:
-        table = parse_json(decode(raw, "x.json"), "x.json")
+        table = parse_json(text_of(raw, "x.json"), "x.json")
     except DataError:
         return
-    text = raw.decode("utf-8-sig")
+    text = text_of(raw, "x.json")
     try:
         rows = other(text)
     except ValueError:
-        rows = [_loads(line) for line in text.split("\n") if line.strip()]
+        try:
+            rows = [_loads(line) for line in text.split("\n") if line.strip()]
+        except ValueError:  # one object over several lines
+            rows = [_loads(text)]
     if isinstance(rows, dict):
         rows = [rows] if not isinstance(rows.get("data"), list) else rows["data"]
     _same_json(rows, table)
@@ -246,15 +253,15 @@ def squad_bytes(document: tuple[int, int]) -> bytes:
 def whole_squad(document: tuple[int, int], raw: bytes, place: Path) -> None:
     paragraphs = [part for article in json.loads(raw)["data"] for part in article["paragraphs"]]
     expected = [question["id"] for part in paragraphs for question in part["qas"]]
-    differ("ids", expected, parse_json(decode(raw, "x.json"), "x.json")["id"].to_pylist())
+    differ("ids", expected, parse_json(text_of(raw, "x.json"), "x.json")["id"].to_pylist())
 
 
 def damaged_squad(document: tuple[int, int], raw: bytes, place: Path) -> None:
     try:
-        actual = rows_of(parse_json(decode(raw, "x.json"), "x.json"))
+        actual = rows_of(parse_json(text_of(raw, "x.json"), "x.json"))
     except DataError:
         return
-    value = _loads(raw.decode("utf-8-sig"))
+    value = _loads(text_of(raw, "x.json"))
     articles = value.get("data") if isinstance(value, dict) else None
     if isinstance(articles, list) and any("paragraphs" in item for item in articles if isinstance(item, dict)):
         same_rows("squad", rows_of(squad_table(value, "x.json")), actual)
@@ -311,22 +318,27 @@ def text_bytes(lines: list[str]) -> bytes:
 
 def whole_text(lines: list[str], raw: bytes, place: Path) -> None:
     differ(
-        "lines", [line for line in lines if line.strip()], parse_text(decode(raw, "x.txt"), "x.txt")["text"].to_pylist()
+        "lines",
+        [line for line in lines if line.strip()],
+        parse_text(text_of(raw, "x.txt"), "x.txt")["text"].to_pylist(),
     )
     paragraphs: list[list[str]] = [[]]
     for line in lines:
         paragraphs = [*paragraphs[:-1], [*paragraphs[-1], line]] if line.strip() else [*paragraphs, []]
-    actual = [part.strip() for part in parse_paragraphs(decode(raw, "x.txt"), "x.txt")["text"].to_pylist()]
+    actual = [part.strip() for part in parse_paragraphs(text_of(raw, "x.txt"), "x.txt")["text"].to_pylist()]
     differ("paragraphs", ["\n".join(part).strip() for part in paragraphs if part], actual)
 
 
 def damaged_text(lines: list[str], raw: bytes, place: Path) -> None:
     try:
-        actual = parse_text(decode(raw, "x.txt"), "x.txt")["text"].to_pylist()
-        parse_paragraphs(decode(raw, "x.txt"), "x.txt")
+        table = parse_text(text_of(raw, "x.txt"), "x.txt")
+        if table.column_names != ["text"]:  # columns that tabs separate
+            return
+        actual = table["text"].to_pylist()
+        parse_paragraphs(text_of(raw, "x.txt"), "x.txt")
     except DataError:
         return
-    lines_of = re.split("\r?\n", raw.decode("utf-8-sig"))
+    lines_of = re.split("\r?\n", text_of(raw, "x.txt"))
     lines_of[-1] = lines_of[-1].removesuffix("\r")
     differ("lines", [line for line in lines_of if line.strip()], actual)
 
@@ -343,7 +355,9 @@ def damaged_gzip(lines: list[str], raw: bytes, place: Path) -> None:
     except DataError:
         return
     expected = [line for line in ["first", *lines] if line.strip()]
-    if actual[: len(expected)] != expected:  # a duplicated member is not damage
+    # A duplicated member is not damage, also where its first line continues the last one.
+    twice = [line for line in ("\n".join(["first", *lines]) * 2).split("\n") if line.strip()]
+    if actual[: len(expected)] != expected and actual != twice:
         differ("gzip", expected, actual)
 
 
