@@ -6,7 +6,6 @@ The pages are random sentences of frequent Portuguese words, in one WARC file; a
 """
 
 import argparse
-import gzip
 import hashlib
 import random
 import resource
@@ -14,10 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from pathlib import Path
 
 from machine import machine_lines
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from demo_captures import record
 
 WORDS = (
     "a casa de o rio que não se via para com uma noite em por mais as dos como mas ao ele das tem seu sua ou quando "
@@ -26,22 +28,14 @@ WORDS = (
 SETTINGS = "work: {work}\nrows_per_shard: 500\nindex: {{warcs: [{warc}]}}\nstore: {{validation: 0.05}}\n"
 
 
-def record(number: int) -> bytes:
-    """Return a capture of a page with 30 sentences."""
+def capture(number: int) -> bytes:
+    """Return a record of a page with 30 sentences."""
     draw = random.Random(number)
-    lines = [
-        " ".join(draw.choices(WORDS.split(), k=13)).capitalize() + f" casa {draw.randrange(10**6)}." for _ in range(30)
-    ]
+    words = WORDS.split()
+    lines = [" ".join(draw.choices(words, k=13)).capitalize() + f" casa {draw.randrange(10**6)}." for _ in range(30)]
     text = "".join(f"<p>{' '.join(lines[at : at + 3])}</p>" for at in range(0, 30, 3))
     body = f"<html><head><title>{number}</title></head><body><article>{text}</article></body></html>".encode()
-    url = f"http://www.a{number % 50}.pt/{number}"
-    http = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-    head = (
-        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2010-05-06T07:08:09Z\r\n"
-        f"WARC-Record-ID: <urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, url)}>\r\n"
-        f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
-    )
-    return gzip.compress(head.encode() + http + b"\r\n\r\n", mtime=0)
+    return record(f"http://www.a{number % 50}.pt/{number}", "2010-05-06T07:08:09Z", body, "text/html")
 
 
 def one(folder: Path, num_workers: int) -> None:
@@ -76,7 +70,7 @@ def main() -> None:
         for workers in chosen.workers:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                (folder / "a.warc.gz").write_bytes(b"".join(map(record, range(number))))
+                (folder / "a.warc.gz").write_bytes(b"".join(map(capture, range(number))))
                 settings = SETTINGS.format(work=folder / "work", warc=folder / "a.warc.gz")
                 (folder / "c.yaml").write_text(settings)
                 command = [sys.executable, __file__, "--one", name, "--workers", str(workers)]

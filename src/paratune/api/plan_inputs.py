@@ -58,9 +58,8 @@ def make_job(
     except ConfigError as error:
         if read.model.from_scratch and read.model.tokenizer is not None:
             hf_config = load_config(read.model.model_copy(update={"tokenizer": None}))
-            log.info(
-                "planned with the vocabulary of %s: %s", read.model.name, error
-            )  # its tokenizer may not be made yet
+            # The tokenizer may not be made yet.
+            log.info("planned with the vocabulary of %s: %s", read.model.name, error)
         else:  # the known configuration of a published model
             hf_config = published_config(read.model.name, error)
             override(hf_config, read.model)

@@ -1,11 +1,10 @@
 """What comes out of WARC files in the end, and that it is the same with more workers."""
 
-import gzip
 import json
 import random
-import uuid
 from pathlib import Path
 
+import demo_captures
 import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content
@@ -33,14 +32,7 @@ def page(number: int) -> bytes:
 
 
 def record(url: str, body: bytes, mime: str) -> bytes:
-    """Return a record of a WARC file, as ISO 28500 has it."""
-    http = f"HTTP/1.1 200 OK\r\nContent-Type: {mime}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-    head = (
-        f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2010-05-06T07:08:09Z\r\n"
-        f"WARC-Record-ID: <urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, url)}>\r\n"
-        f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
-    )
-    return gzip.compress(head.encode() + http + b"\r\n\r\n")
+    return demo_captures.record(url, "2010-05-06T07:08:09Z", body, mime)
 
 
 def configure(folder: Path, name: str, workers: int) -> Path:
