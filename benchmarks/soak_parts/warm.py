@@ -31,7 +31,7 @@ PRELOADED = (
     "paratune.commands.infer",
     "paratune.api.predict",
     "paratune.commands.certify",
-    "paratune.commands.certify_trial",
+    "paratune.verify.certify",
     "paratune.commands.certify_part",
     "paratune.commands.sweep",
     "paratune.api.sweep_train",

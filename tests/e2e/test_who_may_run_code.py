@@ -350,6 +350,8 @@ ELSEWHERE = {
     "train": "trains the user's configuration: the slow tests; a record as a teacher: test_a_teacher_is_a_record",
     "certify": "as train",
     "toy-cluster": "reads no file of others",
+    "publish": "test_publish_and_verify_import_no_code_of_a_record; own runs: test_verify.py",
+    "verify": "as publish",
     "published": "reads one table, which the user names",
     "unbundle": "test_bundle.py: a bundle runs no code unless it is allowed",
     "corpus": "loads a model by load_trained, as evaluate does",
@@ -422,6 +424,14 @@ def test_records_of_any_type_end_without_a_traceback(place: Place, run: Path, co
 def test_these_commands_never_import_code(place: Place, run: Path, command: str, way: str):
     (MODEL_WAYS | DATA_WAYS)[way](place, run)
     called(*NEVER[command])
+    assert place.ran() == []
+
+
+@pytest.mark.parametrize("way", DATA_WAYS)
+def test_publish_and_verify_import_no_code_of_a_record(place: Place, run: Path, way: str):
+    DATA_WAYS[way](place, run)
+    assert called("publish", "RUN", "--out", "published") == ""  # without a starting point
+    called("verify", "published")
     assert place.ran() == []
 
 

@@ -12,6 +12,7 @@ SOURCE = Path(paratune.__file__).parent
 COUNTED = {".py", ".js", ".css", ".html", ".typ", ".yaml", ".md"}
 """`ruff format` gives all Python files the same width, so that lines can be compared; templates count as code."""
 PLAN = ("planning/*", "commands/plan*", "api/plan*")
+VERIFY = ("verify/*", "commands/publish.py", "commands/verify.py")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
@@ -21,11 +22,13 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "config": (("config/*",), TRAINER, 5_625, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 7_160, 5_600),
+    "commands": (("commands/*", "api/*", "cli.py", "__init__.py", "__main__.py"), PLAN + VERIFY, 6_935, 5_600),
+    # certify is 260 of them.
+    "verify": (VERIFY, (), 2_075, 1_760),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
     # are drawn block by block, 330.
     "models": (("models/*",), (), 5_595, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_795, 10_300),
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_885, 10_300),
     "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_300, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
     "corpus": (("corpus/*",), (), 6_560, 6_500),
@@ -52,8 +55,8 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 82_760
-"""Lines of the whole source: 80,000, and what large models, cards, runs side by side and studies add to them."""
+MOST = 84_690
+"""Lines of the whole source: 80,000, and what large models, cards, runs side by side, studies and verify add."""
 
 REWRITTEN = (
     *("reports", "verdicts", "sweeps", "records", "planning", "config", "commands", "doctor", "corpus", "watch"),

@@ -35,12 +35,12 @@ def certify(
         steps: number of steps to compare
         run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
     """
-    from paratune.commands.certify_trial import show, try_all
     from paratune.config.candidates import common_values, strategy_candidate, strategy_candidates, strategy_names
     from paratune.config.load import allow_code, load_config
     from paratune.config.optional_sections import refuse_baseline
     from paratune.config.sections import run_path
     from paratune.processes.place import place_from_environment
+    from paratune.verify.certify import show, try_all
 
     too_few = [f"{name} {value}" for name, value in (("--nproc", nproc), ("--steps", steps)) if value < 1]
     if too_few:

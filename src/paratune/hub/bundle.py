@@ -56,11 +56,11 @@ class Manifest:
     schema_version: Literal[1] = 1
 
 
-def name_problem(name: str) -> str | None:
-    """Return why a name is not allowed in a bundle; None if it is."""
-    if len(name) <= MAX_NAME and _NAME.fullmatch(name):
+def name_problem(name: str, most: int = MAX_NAME) -> str | None:
+    """Return why a name is not allowed in a bundle; None if it is. It has at most `most` characters."""
+    if len(name) <= most and _NAME.fullmatch(name):
         return None
-    allowed = f"at most {MAX_NAME} letters, digits and . _ + - with single / between"
+    allowed = f"at most {most} letters, digits and . _ + - with single / between"
     return f"is not a plain path: {allowed}; no part begins with a dot"
 
 

@@ -3,7 +3,6 @@
 `paratune certify` starts this job for each strategy, in all processes of the strategy.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -31,6 +30,7 @@ from paratune.models.load import log_new_weights
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import Place, place_from_environment
 from paratune.strategies.protocol import Strategy
+from paratune.training.first_steps import FirstStepsJob, tensor_hashes, train_first_steps
 from paratune.training.gradients import FLOORS, Differences, compare_gradients
 from paratune.training.prepare import (
     Prepared,
@@ -63,19 +63,23 @@ class CertificateJob:
     """Whether the strategy supports fp64, which is used if the device is fast enough with it."""
     folder: str
     reference: str | None
-    """Folder of the reference, with whose gradients the job compares its own; None in the reference itself."""
+    """Folder of the reference, with whose gradients the job compares its own; None in the reference itself, and "" to
+    return the norms of the gradients."""
     precision: str | None = None
     """The precision of the training; None for fp64, or that of `values` if strategy or device do not support fp64."""
     run_code: bool = False
     """Whether the code of the folders of model and teachers may run."""
+    is_own: bool = True
+    """Whether the configuration is the user's own, whose code may run; that of a publication only with `run_code`."""
 
 
 def run_job(path: Path, stop: StopRequest) -> int:
     """Run the job of a file and return the exit code; write an error to a file for the process that started it."""
-    job, place = CertificateJob(**records.read_json(path)), place_from_environment()
-    set_up_logging(speaks=place.rank == 0 and job.reference is None, rank=place.rank)
+    values, place = records.read_json(path), place_from_environment()
+    job = FirstStepsJob(**values) if "mode" in values else CertificateJob(**values)
+    set_up_logging(speaks=place.rank == 0 and values.get("reference") is None, rank=place.rank)
     try:
-        outcome = train_job(job, place, stop)
+        outcome = train_first_steps(job, stop) if isinstance(job, FirstStepsJob) else train_job(job, place, stop)
     except Exception as error:
         known = isinstance(error, ParatuneError)
         code = error.code if isinstance(error, ParatuneError) else "launch.rank_lost"
@@ -97,7 +101,8 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
     config = Config.model_validate(job.values)
     values = {**job.values, "precision": job.precision or _most_exact(choose_device(config.device, place), job)}
     loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
-    allow_code(loaded, with_models=job.run_code)
+    if job.is_own or job.run_code:
+        allow_code(loaded, with_models=job.run_code)
     display = Display(speaks=place.rank == 0)
     prepared = without_dropout(prepare(loaded, place, stop, display))
     with process_group(prepared, stop), prepared.switched(), display.bar(job.name, job.num_steps) as bar:
@@ -117,6 +122,7 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
             log_new_weights(model, config.model.name)
             model.to(prepared.device, prepared.precision.param_dtype)  # 16-bit weights of a file, too
             refuse_randomness(model, batches.step(0)[0].to(prepared.device))
+        if not job.reference:
             outcome["about"] = _about(prepared, model, batches.global_batch_size)
         optimizer = optimizer_factory(prepared, model, job.num_steps)
         strategy.prepare(model, find_blocks(model), optimizer)
@@ -204,19 +210,6 @@ def refuse_randomness(model: TaskModel, batch: Batch) -> None:
         )
 
 
-def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
-    """Return the SHA-256 of each tensor in float32 by name; empty on ranks without tensors. Collective.
-
-    -0 counts as 0, because a weight that is gathered as a sum of its parts and zeros has lost the sign.
-    """
-    hashes = {}
-    for key, tensor in tensors:
-        if tensor is not None:
-            whole = (tensor.detach().float().cpu() + 0.0).contiguous().view(-1).view(torch.uint8)
-            hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
-    return hashes
-
-
 def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> dict[str, Any]:
     """Save the gradients of the first step (in the reference) or compare them with the saved ones. Collective.
 
@@ -244,11 +237,20 @@ def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> d
             raise ConfigError(message, code="certify.unsupported", key="train.optimizer.function", value=own.function)
         largest = max(float(tensor.abs().max()) for tensor in gradients.values())
         save_file(gradients, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
-        return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}
+        same = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}
+        return same | {"norms": norms_of(gradients.items())}
+    if not job.reference:
+        return {"norms": norms_of(moments)}
     reference = Path(job.reference) / "gradients.safetensors"
     return compare_gradients(
         reference, moments, floor=FLOORS[prepared.precision.name], is_first=strategy.layout.rank == 0
     )
+
+
+def norms_of(moments: Iterable[tuple[str, Tensor | None]]) -> dict[str, float]:
+    """Return the norm of each gradient by the name of its tensor; empty on ranks without tensors."""
+    named = ((key.removeprefix("optimizer/").removesuffix("/exp_avg"), tensor) for key, tensor in moments)
+    return {name: float(tensor.detach().double().norm()) for name, tensor in named if tensor is not None}
 
 
 def _about(prepared: Prepared, model: TaskModel, global_batch_size: int) -> Mapping[str, Any]:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.commands import certify_trial
 from paratune.commands.certify import certify
-from paratune.commands.certify_trial import _trained_precision, show
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import DDPOptions
 from paratune.errors import ConfigError
 from paratune.records.certificate import TRAINED_TOLERANCES, Part
+from paratune.verify import certify as certify_trial
+from paratune.verify.certify import _trained_precision, show
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_strategy_also_runs_in_the_training_precision(
     calls: list[str] = []
     strategy = SimpleNamespace(name="ddp", world_size=2, config=SimpleNamespace(strategy=DDPOptions(kind="ddp")))
 
-    def run(*_: Any) -> None:
+    def run(*_: Any, **__: Any) -> None:
         if status == "cannot run":
             raise ConfigError("it is too large", code="config.invalid_value")
 
@@ -141,7 +141,7 @@ def test_a_strategy_also_runs_in_the_training_precision(
         reason = None if in_trained == "holds" else "it is too long"
         return {"precision": "bf16", "reason": reason, "gradient_difference": None, "status": in_trained}
 
-    monkeypatch.setattr(certify_trial, "_run", run)
+    monkeypatch.setattr(certify_trial, "run_part", run)
     monkeypatch.setattr(certify_trial.certificate, "compare", lambda *_: {"precision": exact, "status": status})
     monkeypatch.setattr(certify_trial._Trial, "trained", noted)
     trial = certify_trial._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_a_precision_without_device_support_gives_a_note(
     gradients = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **norms}
     part = Part("fp64", ((0,),), (0.5,), (1.0,), {"w": "11"}, gradients)
 
-    def run(loaded: Any, entry: Any, steps: int, folder: Path, precision: Any = None) -> Part:
+    def run(loaded: Any, entry: Any, steps: int, folder: Path, precision: Any = None, **_: Any) -> Part:
         if precision is not None and refused:
             raise ConfigError("fp16 is for GPUs", code="config.invalid_value")
         return part
@@ -180,7 +180,7 @@ def test_a_precision_without_device_support_gives_a_note(
     about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "outcome.rank0000.json").write_text(json.dumps({"about": about}))
-    monkeypatch.setattr(certify_trial, "_run", run)
+    monkeypatch.setattr(certify_trial, "run_part", run)
     config = Config.model_validate(
         {
             "task": {"kind": "classification", "labels": ["a", "b"]},

@@ -1,4 +1,7 @@
-"""Runs the same few steps under several strategies for `paratune certify`, and compares them with one process."""
+"""Runs the same few steps under several strategies, and compares them with one process: `paratune certify`.
+
+`paratune publish` and `verify` start such steps, too.
+"""
 
 import logging
 import sys
@@ -43,7 +46,7 @@ def try_all(
     Raises:
         ParatuneError: The reference cannot run, or a signal arrived.
     """
-    base = _run(loaded, reference, num_steps, scratch / _REFERENCE)
+    base = run_part(loaded, reference, num_steps, scratch / _REFERENCE, reference=None)
     about = records.read_json(scratch / _REFERENCE / records.rank_file("outcome", 0))["about"]
     precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
     trial = _Trial(loaded, base, num_steps, precision, scratch)
@@ -108,6 +111,10 @@ class _Trial:
     """Precision of training; None if it is not certified separately."""
     scratch: Path
 
+    def _part(self, strategy: StrategyCandidate, folder: str, precision: str | None) -> certificate.Part:
+        reference = str(self.scratch / _REFERENCE)
+        return run_part(self.loaded, strategy, self.num_steps, self.scratch / folder, precision, reference=reference)
+
     def finding(self, strategy: StrategyCandidate, folder: str) -> StrategyDifference:
         """Run one strategy in the exact precision and in that of training; a failure is a finding, but for a signal.
 
@@ -121,7 +128,7 @@ class _Trial:
                 message = "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does "
                 message += "not; certify param_dtype: bf16 instead, which uses the same code"
                 raise ConfigError(message, code="certify.unsupported", key="strategy.param_dtype")
-            part = _run(self.loaded, strategy, self.num_steps, self.scratch / folder)
+            part = self._part(strategy, folder, None)
         except Stopped:
             raise
         except ParatuneError as error:
@@ -139,7 +146,7 @@ class _Trial:
         """Run one strategy in the precision of training; errors of configuration or device are raised if `refuses`."""
         assert self.precision is not None
         try:
-            part = _run(self.loaded, strategy, self.num_steps, self.scratch / folder, self.precision)
+            part = self._part(strategy, folder, self.precision)
         except Stopped:
             raise
         except ParatuneError as error:
@@ -150,25 +157,38 @@ class _Trial:
         return certificate.compare(self.base, part, trained=self.precision)
 
 
-def _run(
-    loaded: LoadedConfig, strategy: StrategyCandidate, num_steps: int, folder: Path, precision: str | None = None
+def run_part(
+    loaded: LoadedConfig,
+    strategy: StrategyCandidate,
+    num_steps: int,
+    folder: Path,
+    precision: str | None = None,
+    *,
+    reference: str | None,
+    run_code: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> certificate.Part:
     """Start the processes of a strategy, unless it cannot run, wait for them, and return their result.
 
     Args:
-        folder: The result of the reference is in the folder `reference` beside it.
+        folder: New folder for their files.
         precision: Precision of training; None for the exact one.
+        reference: Folder of the reference, None in the reference itself, "" where only norms are compared.
+        run_code: Whether the code of the model's folder may run; it may as well where the user gave --run-code for it.
+        environment: Variables of the processes, of a configuration that is not the user's own.
+
+    Raises:
+        ParatuneError: It cannot run here, or a signal came.
     """
-    is_reference, world_size = folder.name == _REFERENCE, strategy.world_size
+    world_size = strategy.world_size
     config = strategy.config.model_copy(update={"precision": precision} if precision else {})
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-    if not is_reference:
+    if reference is not None:
         sections = ("strategy", "precision") if precision else ("strategy",)
         if problems := [found for found in check(config) if any(key.startswith(sections) for key in found.keys)]:
             raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
         refuse(reasons_against(config, traits, None, Ranks(world_size)))
-    folder.mkdir()
-    name = f"reference ({strategy.name})" if is_reference else strategy.name
+    name = f"reference ({strategy.name})" if reference is None else strategy.name
     processes = f"{world_size} process{'es' * (world_size > 1)}"
     log.info("%s: %s%s", name, processes, f" in {precision}" if precision else "")
     job = {
@@ -178,31 +198,40 @@ def _run(
         "num_steps": num_steps,
         "exact": strategy.config.precision == "fp32" and (traits is None or "precision=fp64" not in traits.excludes),
         "folder": str(folder),
-        "reference": None if is_reference else str(folder.with_name(_REFERENCE)),
+        "reference": reference,
         "precision": precision,
-        "run_code": is_trusted(loaded.config.model.name),
+        "run_code": run_code or (environment is None and is_trusted(loaded.config.model.name)),
+        "is_own": environment is None,
     }
-    records.write_json(folder / "job.json", job)
-    code = launch([str(folder / "job.json")], world_size, program=PROGRAM)
-    if code != EXIT_OK:
-        raise _error(folder, world_size, code)
+    start_job(folder, job, world_size, environment)
     return certificate.read_part(folder, world_size)
 
 
-def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
-    """Return the error of the first process that did not fail because of another process."""
+def start_job(
+    folder: Path, job: Mapping[str, Any], world_size: int, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run a job of `paratune.training.certify` in its processes, with its files in a new folder.
+
+    Raises:
+        ParatuneError: The error of the first process that did not fail because of another process.
+    """
+    folder.mkdir()
+    records.write_json(folder / "job.json", job)
+    code = launch([str(folder / "job.json")], world_size, program=PROGRAM, environment=environment)
     if code == EXIT_STOPPED:
-        return Stopped("stopped by a signal; no certificate was written", code="stopped.signal")
+        raise Stopped("stopped by a signal; nothing was written", code="stopped.signal")
+    if code == EXIT_OK:
+        return
     paths = [folder / records.rank_file("error", rank) for rank in range(world_size)]
     errors = [records.read_json(path) for path in paths if path.exists()]
     # A LaunchError is the loss of another rank.
     errors.sort(key=lambda error: error["kind"] == "LaunchError")
     if not errors:
         message = f"its processes ended with exit code {code}, no output"
-        return LaunchError(message, code="launch.rank_lost", exit_code=code)
+        raise LaunchError(message, code="launch.rank_lost", exit_code=code)
     kind = {error.__name__: error for error in ParatuneError.__subclasses__()}.get(errors[0]["kind"], LaunchError)
     message = errors[0]["message"]
-    return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}", code=errors[0]["code"])
+    raise kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}", code=errors[0]["code"])
 
 
 def show(record: Mapping[str, Any], path: Path) -> None:

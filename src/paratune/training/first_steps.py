@@ -1,0 +1,85 @@
+"""The work of one process of `paratune publish` and `verify`: it trains the first steps of a recorded run again."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paratune.config.load import LoadedConfig, allow_code
+from paratune.config.sections import Config
+from paratune.engine.stop import StopRequest
+from paratune.errors import Stopped
+from paratune.records.run_folder import Mode
+from paratune.strategies.protocol import Strategy
+from paratune.training.run import train
+
+
+@dataclass(frozen=True)
+class FirstStepsJob:
+    """The settings of a job, read from a file."""
+
+    name: str  # of the run, for messages
+    values: dict[str, Any]  # the configuration of a probe, which neither evaluates nor saves
+    source: str
+    num_steps: int | None  # None: all, as an ordinary run
+    mode: Mode  # `resume`, where the run folder has a checkpoint to start from
+    folder: str
+    run_code: bool = False  # whether the code of the configuration and of the model's folder may run
+
+
+class _StopAfter(StopRequest):
+    """Stops a run after some steps, as a signal would, and keeps the hashes of the weights after each of them."""
+
+    def __init__(self, num_steps: int, earlier: StopRequest) -> None:
+        super().__init__()
+        self.signal, self._num_steps = earlier.signal, num_steps
+        self.weights: list[dict[str, str]] = []
+
+    def was_agreed(self, strategy: Strategy) -> bool:
+        # The loop of a probe calls it once after each step, on all ranks; the hashes are collective.
+        self.weights.append(tensor_hashes(strategy.state().tensors("model/")))
+        if len(self.weights) < self._num_steps:
+            return super().was_agreed(strategy)
+        self.settle()  # the reduction that the step before started
+        return True
+
+
+def train_first_steps(job: FirstStepsJob, stop: StopRequest) -> dict[str, Any]:
+    """Train the steps by the loop of `paratune train`, and return the hashes of the weights after each of them.
+
+    Losses, gradient norms and facts are in the record of the run, below the folder of the job.
+
+    Raises:
+        ParatuneError: The run cannot be trained here, or a signal came.
+    """
+    loaded = LoadedConfig(Config.model_validate(job.values), {}, job.values, Path(job.source))
+    if job.run_code:
+        allow_code(loaded, with_models=True)
+    if job.num_steps is None:
+        train(loaded, mode=job.mode, stop=stop)
+        return {"weights": []}
+    after = _StopAfter(job.num_steps, stop)
+    after.install()
+    try:
+        train(loaded, mode=job.mode, stop=after)
+    except Stopped:
+        if len(after.weights) < job.num_steps:
+            raise
+    return {"weights": after.weights}
+
+
+def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
+    """Return the SHA-256 of each tensor in float32 by name; empty on ranks without tensors. Collective.
+
+    -0 counts as 0, because a weight that is gathered as a sum of its parts and zeros has lost the sign.
+    """
+    hashes = {}
+    for key, tensor in tensors:
+        if tensor is not None:
+            whole = (tensor.detach().float().cpu() + 0.0).contiguous().view(-1).view(torch.uint8)
+            hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
+    return hashes
