@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnknownOptionError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnknownOptionError
 from rich.text import Text
 
 from paratune import __version__
 from paratune.base.system_errors import forward_error, system_error
-from paratune.commands import COMMANDS, EXAMPLES, PLACES
+from paratune.commands import COMMANDS, EXAMPLES, GROUPS, PLACES
 from paratune.errors import EXIT_FAILED, EXIT_OK, Fault, LaunchError, ParatuneError
 
 
@@ -59,12 +59,19 @@ app = App(
     ),
     error_formatter=lambda error: Text(usage_error(error)),
 )
-for _name, _summary in COMMANDS.items():
-    _place = PLACES.get(_name, "{0}:{0}".format(_name.replace("-", "_")))
-    app.command(f"paratune.commands.{_place}", name=_name, help=_summary)
+for _number, (_heading, _names) in enumerate(GROUPS.items()):
+    _group = Group(_heading, sort_key=_number)
+    for _at, _name in enumerate(_names):
+        _place = PLACES.get(_name, "{0}:{0}".format(_name.replace("-", "_")))
+        app.command(f"paratune.commands.{_place}", name=_name, help=COMMANDS[_name], group=_group, sort_key=_at)
 
 
-@app.command
+_other = Group("Other", sort_key=len(GROUPS))
+for _name in ("--help", "--version"):
+    app[_name].group = _other
+
+
+@app.command(group=_other)
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print the script with which SHELL completes commands, options and their values.
 
@@ -78,14 +85,17 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 def complete_help(words: Sequence[str]) -> None:
-    """Set the help of the commands in `words` to the text of their docstrings, without the line breaks of the source.
+    """Set the help of the commands in `words` to the text of their docstrings, with an example.
 
     cyclopts would show the line of `COMMANDS`, which stands for the docstring as long as a command is not imported.
     """
-    for command in app.parse_commands(words)[1]:
+    names, commands, _ = app.parse_commands(words)
+    for command in commands:
         if command.default_command is not None:
             text, _, _ = inspect.cleandoc(command.default_command.__doc__ or "").partition("\n\nArgs:")
-            command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+            paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+            example = EXAMPLES.get(" ".join(name for name in names if not name.startswith("-")))
+            command.help = "\n\n".join([*paragraphs, *([f"Example: {example}"] if example else [])])
 
 
 def run(words: Sequence[str]) -> object:

@@ -16,7 +16,7 @@ from raised import check_shown
 
 from paratune import cli, errors
 from paratune.base.stop_signals import STOP_SIGNALS
-from paratune.commands import COMMANDS, EXAMPLES
+from paratune.commands import COMMANDS, EXAMPLES, GROUPS
 from paratune.config.load import load_config
 from paratune.sweeps.cell import invalid
 from paratune.sweeps.cells import cells_of
@@ -330,6 +330,17 @@ def test_the_help_of_corpus_names_the_stages():
     from paratune.commands.corpus_run import STAGES
 
     assert get_args(StageName) == tuple(STAGES)
+
+
+def test_each_command_is_in_one_group_of_the_help():
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_help_of_a_command_has_its_example(name: str, capsys: pytest.CaptureFixture[str]):
+    cli.run([*name.split(), "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"Example: {EXAMPLES[name]}" in shown
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("config", "tokenizer")])

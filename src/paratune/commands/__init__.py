@@ -43,6 +43,18 @@ COMMANDS = {
 }
 """Command -> the first line of its docstring, with which `paratune --help` imports no command."""
 
+GROUPS = {
+    "Start": ("config", "data", "doctor", "plan", "train", "watch"),
+    "Compare": ("sweep", "report", "compare", "certify", "publish", "verify", "published"),
+    "Cluster": ("launch", "jobs", "toy-cluster", "bundle", "unbundle"),
+    "After training": (
+        *("evaluate", "predict", "explain", "feedback", "serve", "quantize", "compress", "fill-mask", "pseudo-label"),
+        "glue-submit",
+    ),
+    "Corpus": ("corpus", "tokenizer"),
+}
+"""The commands under each heading of `paratune --help`."""
+
 PLACES = {
     "feedback": "explain:feedback",
     "quantize": "compress:quantize",
@@ -66,6 +78,14 @@ EXAMPLES = {
     "plan": "paratune plan my.yaml --devices 1,2,4,8 --device a100-40gb",
     "sweep": "paratune sweep matrix.yaml --dry-run",
     "published": "paratune published table1.csv --as columns.yaml --matrix NAME",
+    "certify": "paratune certify my.yaml --strategies ddp,zero3",
+    "jobs": "paratune jobs runs/NAME",
+    "compress": "paratune compress runs/NAME --to bf16,int8",
+    "glue-submit": "paratune glue-submit runs/cola runs/sst2 --out submission.zip",
+    "report": "paratune report runs/a runs/b --out report",
+    "compare": "paratune compare runs/a runs/b",
+    "watch": "paratune watch runs/NAME",
+    "doctor": "paratune doctor my.yaml",
     "publish": "paratune publish runs/NAME --out published",
     "verify": "paratune verify published",
     "launch": "paratune launch my.yaml --site site.yaml --dry-run",
