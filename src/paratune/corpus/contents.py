@@ -90,14 +90,12 @@ def corpus_figures(work: Path) -> dict[str, Any]:
         MissingDependency: DuckDB is not installed.
     """
     stages = finished_stages(work)
-    by_name = {stage.name: stage for stage in stages}
+    by_name, counts = {stage.name: stage for stage in stages}, ("shards", "kept", "dropped")
     documents, sentences = by_name.get("store/documents"), by_name.get("store/sentences")
     with connection(work) as db:
         return {
             "funnel": [
-                {"stage": stage.name}
-                | {key: stage.totals[key] for key in ("shards", "kept", "dropped")}
-                | {"is_stale": stage.is_stale}
+                {"stage": stage.name, **{key: stage.totals[key] for key in counts}, "is_stale": stage.is_stale}
                 for stage in stages
             ],
             "documents": _documents(db, documents.parts) if documents and documents.parts else None,
@@ -126,10 +124,8 @@ def _by(db: Any, source: str, column: str, *, most: int | None = None) -> list[d
     """Return the values of a column with their numbers of documents and words, the most frequent first."""
     order = "1" if column == "year" else "2 DESC, 1"
     limit = "" if most is None else f" LIMIT {most}"
-    rows = db.execute(
-        f"SELECT {column}, count(*), sum(num_words)::BIGINT FROM {source} GROUP BY 1 ORDER BY {order}{limit}"
-    )
-    return [{"value": value, "num": num, "num_words": words} for value, num, words in rows.fetchall()]
+    sql = f"SELECT {column}, count(*), sum(num_words)::BIGINT FROM {source} GROUP BY 1 ORDER BY {order}{limit}"
+    return [dict(zip(("value", "num", "num_words"), row, strict=True)) for row in db.execute(sql).fetchall()]
 
 
 def _sentences(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
@@ -138,9 +134,8 @@ def _sentences(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
     words = "length(text) - length(replace(text, ' ', '')) + 1"
     counts = dict(db.execute(f"SELECT {words}, count(*) FROM {source} GROUP BY 1").fetchall())
     # Rounded to half a per cent: all exact values would be in memory at once.
-    known = db.execute(
-        f"SELECT round(ln(perplexity), 2), count(*) FROM {source} WHERE perplexity > 0 GROUP BY 1"
-    ).fetchall()
+    sql = f"SELECT round(ln(perplexity), 2), count(*) FROM {source} WHERE perplexity > 0 GROUP BY 1"
+    known = db.execute(sql).fetchall()
     return {
         "num": sum(counts.values()),
         "words": distribution(counts),

@@ -169,10 +169,8 @@ class _Process:
             # Otherwise documents would fail for lack of memory that the settings promise.
             self.end()
             message = f"extract.memory_mib: {settings.memory_mib} is more than the {started['left_mib']} MiB that the "
-            message += (
-                f"hard limit of address space (ulimit -Hv) leaves to a document besides the {started['start_mib']} "
-            )
-            message += "MiB of its process; lower the setting, or raise the limit"
+            message += "hard limit of address space (ulimit -Hv) leaves to a document besides the "
+            message += f"{started['start_mib']} MiB of its process; lower the setting, or raise the limit"
             raise LaunchError(message, code="launch.not_started", key="extract.memory_mib", **started)
 
     def request(self, payload: bytes, declared: str | None, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:

@@ -94,9 +94,8 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
         return {"timestamp": words[1], **_json(line.split(" ", 2)[2], dict)}
     letters = header or BY_NUM_FIELDS.get(len(words), "").split()
     if not letters:
-        raise ValueError(
-            f"{len(words)} fields, where CDX has 7, 9, 10 or 11, CDXJ 2 before {{...}}, and JSON an object"
-        )
+        allowed = "CDX has 7, 9, 10 or 11, CDXJ 2 before {...}, and JSON an object"
+        raise ValueError(f"{len(words)} fields, where {allowed}")
     if len(words) != len(letters):
         raise ValueError(f"{len(words)} fields, where the header line names {len(letters)}")
     return {LETTERS[letter]: word for letter, word in zip(letters, words, strict=True) if letter in LETTERS}
@@ -211,9 +210,8 @@ def read_records(path: Path) -> Iterator[CaptureOrDropped]:
         except broken as error:
             if "non-chunked gzip" in str(error):
                 message = f"{path} is compressed as a whole, not record by record: only {num_records} can be read; run "
-                message += (
-                    f"warcio recompress {path} {path.with_name('new-' + path.name)}, and use the new file instead"
-                )
+                new = path.with_name(f"new-{path.name}")
+                message += f"warcio recompress {path} {new}, and use the new file instead"
                 raise DataError(message, code="corpus.archive_unreadable", path=path) from error
             detail = f"after {num_records} whole records: {type(error).__name__}: {error}"
             yield DroppedRow(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
@@ -283,9 +281,8 @@ def _read_record(record: Any, records: Any, name: str) -> Iterator[CaptureOrDrop
         digest = base64.b32encode(sha1.digest()).decode()
     records.read_to_end(record)
     if getattr(record.raw_stream, "limit", 0) > 0:
-        yield DroppedRow(
-            url=url, reason="torn record", detail=f"{record.raw_stream.limit} of {record.length} bytes missing"
-        )
+        detail = f"{name}: {record.raw_stream.limit} of {record.length} bytes missing"
+        yield DroppedRow(url=url, reason="torn record", detail=detail)
         return
     yield CaptureRow(
         url=url.strip(),

@@ -45,7 +45,7 @@ from paratune.records import write_json
 log = logging.getLogger(__name__)
 
 FOLDER = "5_sentences"
-FORMAT = 2  # version of the rows; increased when the same input gives other rows
+FORMAT = 3  # version of the rows; increased when the same input gives other rows
 SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER = "split", "repeated", "model", "scored"
 MODELS_FILE, PERPLEXITY_FILE, PAGE_FILE = "model.json", "perplexity.json", "perplexity.html"
 RULE = ("min_words", "max_words", "min_letters", "max_capitals", "whole")

@@ -16,16 +16,18 @@ _ABBREVIATIONS = {
         engº arq arqa arq.ª arqª arq.º exmo exma exmos exmas ex.mo ex.ma excmo excma sto sta mons cón Gen Ten Cap Maj
         Sarg alm Pres dep Col Cor Cmdt Univ Jr Fr Pe St Ste Lt Sgt Capt Gov Sen Rep Rev Hon coord org trad av avda
         trav lg urb ex p.ex cf aprox séc sécs vol vols cap caps vs ud uds dña mr mrs Ms messrs Mt MM mme mlle mgr Hr
-        Hl ca bzw evtl inkl ggf i.e e.g eg z.b d.h u.a""",
+        Hl ca bzw evtl inkl ggf i.e e.g eg z.b d.h u.a obs""",
     "a number": """
-        n nº núm num no nr art arts al p pp pág págs pag pags fig figs abb bd sec sect ch chap str ed ref tel telef
-        telem tlf máx mín esq dto apt lt kap tab""",
+        n nº núm num no nr art arts al p pp pág págs pag pags fig figs abb bd sec sect ch chap str ref tel telef
+        telem tlf máx mín esq dto apt lt kap tab v vv""",
     "a year": """
         jan fev feb mar abr apr mai may jun jul ago aug set sep sept out oct okt nov dez dec dic ene janv févr avr juil
         déc""",
+    "a name": "ed Cia",
 }
-"""What follows an abbreviation -> abbreviations whose full stop then ends no sentence; a number may be a Roman one, and
-a day in place of a year after a month with a capital. Those with a capital here are words without it ("ten", "col")."""
+"""What follows an abbreviation -> abbreviations whose full stop then ends no sentence. A number may be a Roman one; a
+day may be in place of a year after a month with a capital; a name is no word of `_BEGINNERS`. Those with a capital here
+are words without it ("ten", "col")."""
 _FOLLOWED_BY = {word: kind for kind, words in _ABBREVIATIONS.items() for word in words.split()}
 _BEGINNERS = {
     *STOP_WORDS,
@@ -40,12 +42,12 @@ _OF_NAMES = {"da", "das", "de", "do", "dos", "e"}
 """Of these, words that follow an initial in a name: "J. De Souza"."""
 _AFTER_ORDINALS = re.compile(
     r"(?:Jan(?:uar)?|Feb(?:ruar)?|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sep(?:t(?:ember)?)?|Okt(?:ober)?"
-    r"|Nov(?:ember)?|Dez(?:ember)?|Jahrhunderts?|Jh|Weltkriege?s?)\b"
+    r"|Nov(?:ember)?|Dez(?:ember)?|Jahrhunderts?|Jh|Weltkriege?s?|Guerra|República|Dinastia|Concílio|Reich)\b"
 )
-"""Words after an ordinal number in German: "am 3. Mai"."""
+"""Words after an ordinal number in German, and after a Roman one: "am 3. Mai", "II. Guerra"."""
 _MARKS, _OPENING, _CLOSING = ".!?…。！？؟।", "\"'«“‘„([—–-*•¿¡", "\"'»”’“)]"
 _OPEN, _CLOSE = re.escape(_OPENING), re.escape(_CLOSING)
-_END = re.compile(rf"([{_MARKS}])((?:[{_CLOSE}]| »(?= ))*)( [{_OPEN} ]*)?(?=[^\W_])")
+_END = re.compile(rf"([{_MARKS}])((?:[{_CLOSE}]| »(?= ))*)( [{_OPEN} ]*|[«“‘„(—–¿¡]*)(?=[^\W_])")
 AROUND = 80
 """Characters before and after a full stop that are read to find a missing space."""
 _FIRST_WORD = re.compile(r"[^\W_]+")
@@ -53,7 +55,7 @@ _BEFORE = re.compile(r"(?:^|[^\w.-])([^\W\d_]{2,}|\d{4})$")
 _SPOILS = re.compile(r"[/@\\_:=#]|www|\w\(")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)*[^\W\d_]|(?:[^\W\d_]{1,2}\.)+[^\W\d_]{2}")
 _ROMAN = re.compile("[IVXLC]{2,}|[VX]")  # "I" is a word in English
-_NUMERAL = re.compile(r"\(?(?:\d{1,3}|[ivxlIVXL]{1,5}|[a-zA-Z])[.)]")
+_LABEL = re.compile(r"\(?(?:\d{1,3}|[ivxlIVXL]{1,5}|[a-zA-Z]|P\.S|N\.B)[.)]")
 _BEGINS = re.compile(rf"[{_OPEN}\s]*(?:[^\W\d_]|\d)")
 _ENDS = re.compile(rf"[.!?…][{_CLOSE}\s]*$")
 _NGRAM_WORD = re.compile(
@@ -72,10 +74,14 @@ def split_sentences(text: str) -> Iterator[str]:
             mark, cut, after = match.end(1), match.end(2), match.end()
             if line[after].islower():
                 continue
-            if match[3]:
+            if line[cut] == " ":
                 is_end = line[mark - 1] != "." or line[mark - 2] in _MARKS or _ends(line, start, mark, after)
             else:
                 is_end = line[mark - 1] in "。！？" or _lacks_space(line, mark, after)
+                # “ closes after „ only, and " after an odd number of them; else they open the next sentence.
+                earlier, quote = line[: cut - 1], line[cut - 1]
+                cut -= quote == "“" and earlier.count("„") <= earlier.count("“")
+                cut -= quote == '"' and earlier.count('"') % 2 == 0
             if is_end:
                 yield line[start:cut]
                 start = cut + (line[cut] == " ")
@@ -88,10 +94,12 @@ def _ends(line: str, start: int, mark: int, after: int) -> bool:
     word = line[max(start, line.rfind(" ", start, mark) + 1) : mark - 1].lstrip(_OPENING)
     follower, *_ = _FIRST_WORD.findall(line, after, after + AROUND)
     kind = _FOLLOWED_BY.get(word) or _FOLLOWED_BY.get(word.lower() if word[1:] else "")  # "P." is an initial
-    if kind == "anything" or _NUMERAL.fullmatch(line, start, mark):
+    if kind == "anything" or _LABEL.fullmatch(line, start, mark):
         return False
     if kind == "a number":
         return not (follower[0].isdigit() or _ROMAN.fullmatch(follower))
+    if kind == "a name":
+        return follower.lower() in _BEGINNERS
     if kind == "a year":
         return not (follower.isdigit() and (len(follower) == 4 or word[0].isupper()))
     is_before_initial = line[after + len(follower) : after + len(follower) + 1] == "."
@@ -99,20 +107,23 @@ def _ends(line: str, start: int, mark: int, after: int) -> bool:
     is_unit = len(word) == 1 and word.islower() and not (mark >= 4 and line[mark - 4] == ".")
     if _INITIALS.fullmatch(word) and (is_before_initial or not is_unit):
         return follower.lower() in _BEGINNERS - _OF_NAMES and not is_before_initial
-    return not (word.isdigit() and len(word) <= 2 and _AFTER_ORDINALS.match(follower))
+    is_ordinal = (word.isdigit() and len(word) <= 2) or _ROMAN.fullmatch(word)
+    return not (is_ordinal and _AFTER_ORDINALS.match(follower))
 
 
 def _lacks_space(line: str, mark: int, after: int) -> bool:
     """Return whether a space is missing after `mark` ("fim.Começo"), and not part of an address, a name or a number."""
-    head, tail = line[max(0, mark - AROUND) : mark - 1].rpartition(" ")[2], line[after : after + AROUND].split(" ")[0]
-    before, (follower, *_) = _BEFORE.search(head.rstrip(_CLOSING)), _FIRST_WORD.findall(tail)
+    head = line[max(0, mark - AROUND) : mark - 1].rpartition(" ")[2].rstrip(_CLOSING + _MARKS)
+    tail = line[after : after + AROUND].split(" ")[0]
+    before, (follower, *_) = _BEFORE.search(head), _FIRST_WORD.findall(tail)
     if not follower[0].isupper() or (follower[1:] and not (follower.isalpha() and follower[1:].islower())):
         return False
     if before is None or before[1].lower() in _FOLLOWED_BY or _SPOILS.search(head + tail):
         return False
-    if (head + tail.rstrip(_MARKS)).count(".") > (line[mark - 1] != "."):  # a name of a file or in a program
+    if (head + tail.rstrip(_MARKS + _CLOSING)).count(".") > (line[mark - 1] != "."):  # a name of a file or in a program
         return False
-    return before[1].islower() or follower.lower() in _BEGINNERS
+    is_clear = after > mark or line[mark - 2] in _MARKS  # no name has «, ?! or ...
+    return is_clear or before[1].islower() or follower.lower() in _BEGINNERS
 
 
 def rejection_reason(sentence: str, settings: SentenceSettings) -> str | None:

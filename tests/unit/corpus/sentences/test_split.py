@@ -77,6 +77,11 @@ El Sr. Álvarez y la Sra. Íñiguez salieron.|Él volvió.|¿Qué?|¡Óscar!|Viv
 Ud. María y Dña. Ángela.|3 horas después llovió.|Ver pág. 12 y art. 3.
 M. Élie et Mme. Durand sont là.|À demain !|« Ça va ? »|Été comme hiver, cf. p. 5.|Ô temps !
 Hr. Öztürk und Dr. Ärmel kamen.|Über 100 blieben.|Ähnlich war es am 3. Mai und im 19. Jahrhundert.
+A empresa Silva & Cia. Lda. fechou as portas em dez. de 2010.|Era da Costa & Cia.|Depois mudou.
+(cf. cap. IV, vv. 3-5, ed. Porto Ed. 1990) diz que não.|Saiu a 2.ª ed.|O livro é bom.|Ver v. 7 e ed. 1990.
+A II. Guerra Mundial foi pior.|Der II. Weltkrieg auch.|Morreu Luís XVI.|Paris ardeu.
+Obs. O texto é velho.
+P.S. Não te esqueças.|Vem.
 Siehe Nr. 5, Abb. 3 und Bd. 2, d. h. Äpfel, z. B. Birnen, usw.|Die Str. 5 ist weit.|25 Jahre vergingen.
 """.strip().split("\n")
 """Lines of one space between sentences; | marks each cut."""
@@ -106,6 +111,18 @@ def test_hard_lines_are_cut_where_expected(line):
         ("Instale o Node.Js, leia a.Costa@sapo.pt, doc.Title.Text e dp.Initialize(a).", 1),
         ("Abra http://sapo.pt/fim.Html e ficheiro.Txt2.", 1),
         ("A U.E.Europa, o Sr.Silva e o n.ºDois.", 1),
+        ("Não quero disso.“Claro que sim”, disse.", ["Não quero disso.", "“Claro que sim”, disse."]),
+        ('Não quero disso."Claro que sim", disse.', ["Não quero disso.", '"Claro que sim", disse.']),
+        ("Não quero disso.«Claro que sim»", ["Não quero disso.", "«Claro que sim»"]),
+        ("Não vou a Lisboa.“Chove sempre”.", ["Não vou a Lisboa.", "“Chove sempre”."]),
+        ("„Ich gehe.“Er blieb.", ["„Ich gehe.“", "Er blieb."]),
+        ('"Vou embora."Ele ficou.', ['"Vou embora."', "Ele ficou."]),
+        ("“Vou embora.”Ele ficou.", ["“Vou embora.”", "Ele ficou."]),
+        ("Não quero.—Claro que sim.(Riu-se.)", ["Não quero.", "—Claro que sim.", "(Riu-se.)"]),
+        ("Sim...Não sei.", ["Sim...", "Não sei."]),
+        ("O quê?!Não acredito.", ["O quê?!", "Não acredito."]),
+        ("Às 20h00.O baile subiu 5%.A inflação de 1950.Morreu.", 1),
+        ("Disse “a.b.C” e “fim.”, e não.", 1),
         ("我爱你。你好吗？好。", ["我爱你。", "你好吗？", "好。"]),
     ],
 )
