@@ -100,10 +100,10 @@ class DocumentReader(AbstractContextManager["DocumentReader"]):
         """
         num_tries = num_killed = 0
         while True:
-            process = self._process = self._process or _Process(self._settings)
-            is_new, process.is_new = process.is_new, False
+            is_new = self._process is None
             num_tries += 1
             try:
+                process = self._process = self._process or _Process(self._settings)
                 result, strained = process.request(payload, declared, self._max_answer_bytes)
             except _Died as death:
                 self._end()
@@ -137,8 +137,6 @@ class _Died(Exception):
 
 class _Process:
     def __init__(self, settings: Extract) -> None:
-        self.is_new = True
-        """Whether it has read no document."""
         self._time_s = settings.time_s
         self._was_late = False
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -162,8 +160,11 @@ class _Process:
         try:
             started = json.loads(self._connection.recv_bytes(OTHER_BYTES))
         except (EOFError, OSError):
-            message = f"extract: the process that reads documents does not start: {self._output_end() or 'no output'}"
+            death, output = self._death(), self._output_end()
             self.end()
+            if death.by_others:  # such as by the kernel when memory runs out: started again, as when it reads
+                raise death from None
+            message = f"extract: the process that reads documents does not start: {output or 'no output'}"
             raise LaunchError(message, code="launch.not_started", key="extract") from None
         if started["left_mib"] < settings.memory_mib:
             # Otherwise documents would fail for lack of memory that the settings promise.
@@ -220,7 +221,7 @@ class _Process:
             return _Died(NoText("time", f"more than {self._time_s} s of CPU time"))
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         detail = ": ".join(part for part in (how, message) if part)
-        if code == -signal.SIGKILL:
+        if -code in (signal.SIGKILL, signal.SIGTERM):
             return _Died(NoText("killed", detail), by_others=True)
         return _Died(NoText("memory" if any(phrase in message for phrase in _NO_MEMORY) else "crashed", detail))
 

@@ -75,6 +75,22 @@ def test_a_document_whose_process_others_kill_is_read_again(hostile, tmp_path):
     assert (tmp_path / "killed").read_text() == "xxx"
 
 
+@pytest.mark.parametrize(("num_kills", "how"), [(2, "SIGKILL"), (2, "SIGTERM"), (3, "SIGKILL"), (3, "SIGTERM")])
+def test_a_process_that_others_kill_at_its_start_is_started_again(hostile, monkeypatch, tmp_path, num_kills, how):
+    starts = tmp_path / "starts"
+    count = f"open({str(starts)!r}, 'a').write('x')"
+    kill = f"len(open({str(starts)!r}).read()) > {num_kills} or os.kill(os.getpid(), signal.{how})"
+    run = f"import os, runpy, signal; {count}; {kill}; runpy.run_path({str(CHILD)!r}, run_name='__main__')"
+    monkeypatch.setattr(process, "COMMAND", ("-c", run))
+    result = hostile.read(b"ok", "good")
+    if num_kills == 2:  # of three tries
+        assert result.text == "ok"
+    else:
+        assert (result.reason, result.detail) == ("killed", how)
+    assert starts.read_text() == "xxx"
+    assert hostile.read(b"ok", "good").text == "ok"
+
+
 def test_memory_is_limited_by_the_settings(hostile):
     # The limit is 128 MiB beyond what the process has; an allocation needs a few pages more than its size.
     for mib, fits in ((1, True), (120, True), (140, False), (1 << 20, False)):
