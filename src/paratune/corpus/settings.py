@@ -492,8 +492,9 @@ def _check(values: dict[str, Any], options: dict[str, Any], is_valid: bool) -> l
         problems.append(Problem(message, ("index",), code="config.required"))
     paths = {("work",): [corpus.work], ("index", "files"): index.files, ("index", "warcs"): index.warcs}
     paths[("fetch", "warcs")] = corpus.fetch.warcs
+    paths[("store", "tokens", "tokenizer")] = [corpus.store.tokens.tokenizer] if corpus.store.tokens else []
     for place, url in ((place, path) for place, named in paths.items() for path in named if "://" in path):
-        message = f"{'.'.join(place)}: {url} is a URL; mount the store, and set a path (/mnt/archive/*.warc.gz)"
+        message = f"{'.'.join(place)}: {url} is a URL; mount the store or download it, and set a path (/mnt/archive)"
         problems.append(Problem(message, place, code="config.invalid_value"))
     uses_network = index.servers or corpus.fetch.ranges or corpus.fetch.replay
     if uses_network and corpus.network.contact is None:

@@ -147,11 +147,12 @@ def test_invalid_settings_are_refused_with_their_values(tmp_path):
 
 def test_urls_of_object_stores_are_refused(tmp_path):
     path = tmp_path / "c.yaml"
-    urls = ["s3://a/work", "hf://b/*.cdxj", "gs://c/*.warc.gz", "memory://d.warc.gz"]
+    urls = ["s3://a/work", "hf://b/*.cdxj", "gs://c/*.warc.gz", "memory://d.warc.gz", "https://e/tok"]
     path.write_text(
         f"work: {urls[0]}\nindex: {{files: ['{urls[1]}'], warcs: ['{urls[2]}']}}\nfetch: {{warcs: ['{urls[3]}']}}\n"
+        f"store:\n  tokens:\n    tokenizer: {urls[4]}\n"
     )
-    with raises_code("config.invalid_value", "4 problems", "line 1", "line 3", *urls):
+    with raises_code("config.invalid_value", "5 problems", "line 1", "line 3", "line 6", *urls):
         read_settings(path)
     with raises_code("data.not_found", "s3://a/x.txt", "URL"):
         find_files(["s3://a/x.txt"], "clean.files")
