@@ -61,9 +61,8 @@ def first_moment(stamp: int) -> datetime:
     try:
         return datetime.strptime(digits + "00000101000000"[len(digits) :], "%Y%m%d%H%M%S")
     except ValueError:
-        raise ValueError(
-            f"{stamp} is not a date; write year, month, day, hour, minute, second without spaces"
-        ) from None
+        message = f"{stamp} is not a date; write year, month, day, hour, minute, second without spaces"
+        raise ValueError(message) from None
 
 
 def after(moment: datetime, num_digits: int) -> datetime:
@@ -490,12 +489,12 @@ def _check(values: dict[str, Any], options: dict[str, Any], is_valid: bool) -> l
     if not (index.files or index.warcs or index.servers):
         message = "index has no source; set index.files, index.warcs or index.servers"
         problems.append(Problem(message, ("index",), code="config.required"))
-    paths = {("work",): [corpus.work], ("index", "files"): index.files, ("index", "warcs"): index.warcs}
-    paths[("fetch", "warcs")] = corpus.fetch.warcs
-    paths[("store", "tokens", "tokenizer")] = [corpus.store.tokens.tokenizer] if corpus.store.tokens else []
-    for place, url in ((place, path) for place, named in paths.items() for path in named if "://" in path):
-        message = f"{'.'.join(place)}: {url} is a URL; mount the store or download it, and set a path (/mnt/archive)"
-        problems.append(Problem(message, place, code="config.invalid_value"))
+    paths = {"work": [corpus.work], "index.files": index.files, "index.warcs": index.warcs}
+    paths["fetch.warcs"] = corpus.fetch.warcs
+    paths["store.tokens.tokenizer"] = [corpus.store.tokens.tokenizer] if corpus.store.tokens else []
+    for key, url in ((key, path) for key, named in paths.items() for path in named if "://" in path):
+        message = f"{key}: {url} is a URL; mount the store or download it, and set a path (/mnt/archive)"
+        problems.append(Problem(message, (key,), code="config.invalid_value"))
     uses_network = index.servers or corpus.fetch.ranges or corpus.fetch.replay
     if uses_network and corpus.network.contact is None:
         message = "network.contact is required for requests to archives: your e-mail address or web page"
