@@ -102,6 +102,12 @@ def build_corpus(
         log.warning(
             "nothing is left: %s; paratune corpus stats %s shows more", why, plain(path), extra=coded("corpus.empty")
         )
+    fetched = totals.get("fetch", {"dropped": {}, "other_digest": 0})
+    if num := fetched["dropped"].get("no way to it", 0):
+        row, *_ = draw_dropped(work, stage="fetch", reason="no way to it", num=1, seed=SEED)
+        extra = coded("corpus.no_source", num=num, url=row["url"])
+        example = plain(f"{row['url']}: {row['detail']}")
+        log.warning("fetch: no source for %s, such as %s", counted(num, "capture"), example, extra=extra)
     if as_json:
         print_json(totals)
         return
@@ -109,7 +115,6 @@ def build_corpus(
     for name, counts in totals.items():
         rows.append((name, counts["shards"], counts["kept"], _reasons(counts), work / STAGES[name][0]))
     print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))
-    fetched = totals.get("fetch", {"dropped": {}, "other_digest": 0})
     for num, done, remedy in (
         (fetched["dropped"].get("digest", 0), "dropped", "keep keeps them"),
         (fetched["other_digest"], "kept", "drop drops them"),

@@ -47,9 +47,8 @@ def finished_stages(work: Path) -> list[FinishedStage]:
     """
     stages: list[FinishedStage] = []
     outputs: list[str] = []
-    found = [
-        path.parent.relative_to(work).parts for pattern in PATTERNS for path in work.glob(f"{pattern}/{STAGE_FILE}")
-    ]
+    records = (path for pattern in PATTERNS for path in work.glob(f"{pattern}/{STAGE_FILE}"))
+    found = [path.parent.relative_to(work).parts for path in records]
     for parts in sorted(found, key=lambda parts: (parts[0], len(parts) == 1, parts[-1])):
         folder = work.joinpath(*parts)
         totals = finished_record(folder)

@@ -108,9 +108,8 @@ def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
         counts = write_texts(folder, stage_tables(folder / unit), key="id" if unit == DOCUMENTS else "document_id")
     for split, count in counts.items():
         if not count:
-            log.warning(
-                "store: the split %s is empty and has no file", split, extra=coded("corpus.empty_split", split=split)
-            )
+            extra = coded("corpus.empty_split", split=split)
+            log.warning("store: the split %s is empty and has no file", split, extra=extra)
     totals = {
         "stage": "store",
         "made": made,

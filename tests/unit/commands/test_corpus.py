@@ -126,6 +126,29 @@ def test_an_empty_corpus_gives_a_warning_with_what_emptied_it(config, capsys, se
         check_shown(capsys.readouterr().err, "corpus.empty", config, *named)
 
 
+def warnings_of(config, capsys):
+    build_corpus(config, only=None, workers=None, as_json=True)
+    listed = json.loads(capsys.readouterr().out)["warnings"]
+    return {warning["code"]: warning for warning in listed if warning["code"] != "corpus.empty_split"}
+
+
+def test_a_cut_archive_and_captures_without_a_file_give_warnings(config, tmp_path, capsys):
+    assert warnings_of(config, capsys) == {}
+    whole = (tmp_path / "a.warc.gz").read_bytes()
+    (tmp_path / "a.warc.gz").write_bytes(whole[:-40])
+    assert list(warnings := warnings_of(config, capsys)) == ["corpus.archive_cut"]
+    assert warnings["corpus.archive_cut"]["facts"] == {"name": "a.warc.gz"}
+    lines = [f"a {2014 + n}0103030321 http://b.pt/{n} text/plain 200 D{n} - - 9 {n} b{n}.warc.gz\n" for n in range(5)]
+    (tmp_path / "b.cdx").write_text("".join(lines))
+    settings = json.loads(config.read_text())
+    settings["index"]["files"] = [str(tmp_path / "b.cdx")]
+    config.write_text(json.dumps(settings))
+    warning = warnings_of(config, capsys)["corpus.no_source"]
+    assert warning["facts"]["num"] == 5
+    assert warning["facts"]["url"] in {f"http://b.pt/{n}" for n in range(5)}
+    assert re.search(r"5 captures.*\bb\d\.warc\.gz", warning["message"])
+
+
 @pytest.mark.parametrize(
     ("setting", "kept", "last"),
     [

@@ -218,15 +218,14 @@ def _checked(results: Iterator[FetchResult], warned: Path) -> Iterator[FetchResu
         has_other = has_other or reason != MISSING
         num_missing += not has_other
         if isinstance(result, DroppedRow) and num_failed == MAX_CONSECUTIVE_FAILURES:
-            raise Unavailable(
-                f"{num_failed} successive captures failed: {result.detail}; check the URL, or repeat the command later"
-            )
+            problem = f"{num_failed} successive captures failed: {result.detail}"
+            raise Unavailable(f"{problem}; check the URL, or repeat the command later")
         if isinstance(result, DroppedRow) and num_missing == MAX_MISSING and not has_other and not warned.exists():
             warned.touch()
-            raise Unavailable(
+            problem = (
                 f"the first {MAX_MISSING} captures are all missing: {result.detail} ({result.url}); check the URL; "
-                "if it is right, repeat the command, which then continues"
             )
+            raise Unavailable(f"{problem}if it is right, repeat the command, which then continues")
         yield result
 
 

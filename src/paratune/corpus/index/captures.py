@@ -281,7 +281,7 @@ def _read_record(record: Any, records: Any, name: str) -> Iterator[CaptureOrDrop
         digest = base64.b32encode(sha1.digest()).decode()
     records.read_to_end(record)
     if getattr(record.raw_stream, "limit", 0) > 0:
-        detail = f"{name}: {record.raw_stream.limit} of {record.length} bytes missing"
+        detail = f"{record.raw_stream.limit} of {record.length} bytes missing"
         yield DroppedRow(url=url, reason="torn record", detail=detail)
         return
     yield CaptureRow(

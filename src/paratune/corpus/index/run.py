@@ -26,8 +26,8 @@ from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.captures import capture_row, essence, read_lines, read_records
 from paratune.corpus.inputs import Source, file_identity, find_files, index_sources, open_index
 from paratune.corpus.settings import CdxServer, Corpus, Index, Network, Server, TextSearchServer, after, first_moment
-from paratune.corpus.shard import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow, reading, write_shard
-from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
+from paratune.corpus.shard import INDEX_SCHEMA, CaptureOrDropped, DroppedRow, counts_file, reading, write_shard
+from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, read_record, run_stage, stage_tables
 from paratune.corpus.web import ArchiveResponse, Client, TooLarge, archive_client
 from paratune.errors import DataError, coded, require_installed
 
@@ -100,6 +100,11 @@ def run_index(corpus: Corpus, workers: Workers, display: Display) -> dict[str, A
         log.warning("%s is not read: it has no suffix of an index", name, extra=coded("corpus.file_skipped", name=name))
     begin(whole, keep=(READ_FOLDER,))
     first = run_stage(read, [(source,) for source in sources], workers=workers, display=display)
+    for number, source in enumerate(sources):
+        reasons = read_record(read.folder / counts_file(number), "dropped")["dropped"]
+        if not {"torn record", "damaged WARC"}.isdisjoint(reasons):
+            text = "index: %s is cut or damaged, and read only up to there; get the whole file, and repeat the command"
+            log.warning(text, source.name, extra=coded("corpus.archive_cut", name=source.name))
     num_shards = _merge(whole, stage_tables(read.folder), unique=corpus.index.unique, rows=corpus.rows_per_shard)
     return finish(whole, num_shards, read={key: first[key] for key in ("kept", "dropped", "output")}, ignored=ignored)
 
@@ -296,7 +301,7 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
                 text = json.dumps(item, ensure_ascii=False)[:200]
                 detail = f"item {offset - len(items) + number}: {error}: {text}"
                 result = DroppedRow(url=query.name, reason="unreadable line", detail=detail)
-            key = (result.url, result.timestamp if isinstance(result, CaptureRow) else result.detail)
+            key = (result.url, result.detail if isinstance(result, DroppedRow) else result.timestamp)
             if key not in seen:
                 seen.add(key)
                 yield result

@@ -118,9 +118,8 @@ def _lacks_space(line: str, mark: int, after: int) -> bool:
     before, (follower, *_) = _BEFORE.search(head), _FIRST_WORD.findall(tail)
     if not follower[0].isupper() or (follower[1:] and not (follower.isalpha() and follower[1:].islower())):
         return False
-    if before is None or before[1].lower() in _FOLLOWED_BY or _SPOILS.search(head + tail):
-        return False
-    if (head + tail.rstrip(_MARKS + _CLOSING)).count(".") > (line[mark - 1] != "."):  # a name of a file or in a program
+    is_dotted = (head + tail.rstrip(_MARKS + _CLOSING)).count(".") > (line[mark - 1] != ".")  # "doc.Title.Text"
+    if is_dotted or before is None or before[1].lower() in _FOLLOWED_BY or _SPOILS.search(head + tail):
         return False
     is_clear = after > mark or line[mark - 2] in _MARKS  # no name has «, ?! or ...
     return is_clear or before[1].islower() or follower.lower() in _BEGINNERS
