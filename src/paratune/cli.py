@@ -54,6 +54,7 @@ app = App(
     help="Train, measure, resume and compare BERT-family models on one device or many, from one file.",
     version=__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # `main` prints it
     default_parameter=Parameter(
         negative=(), show_default=lambda value: None if value in (None, ()) or value is False else str(value)
     ),

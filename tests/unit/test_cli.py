@@ -46,6 +46,17 @@ def test_help_imports_nothing_heavy(command: list[str]):
     assert _modules_after(*command, "--help") & HEAVY == set()
 
 
+def test_an_interrupt_ends_a_command_with_a_word_and_its_exit_code():
+    code = (
+        "import paratune.cli as cli, paratune.commands.jobs as jobs\n"
+        "def jobs_(*paths: str) -> None: raise KeyboardInterrupt\n"
+        "jobs.jobs = jobs_\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "jobs"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_commands_without_a_model_do_not_import_torch(tmp_path: Path):
     some = str(next(iter(sorted((ROOT / "configs").rglob("*.yaml")))))
     for arguments in (

@@ -114,9 +114,10 @@ def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: 
     if problems := [message for _, message in missing_files(loaded)]:
         raise DataError("\n  ".join(problems), code="data.not_found")
     model = loaded.config.model
-    for name in (model.name, model.tokenizer) if loaded.config.baseline is None else ():
+    named = {"model.name": model.name, "model.tokenizer": model.tokenizer} if loaded.config.baseline is None else {}
+    for key, name in named.items():
         if name is not None:
-            locate(name)
+            locate(name, key)
     for teacher in teacher_names(loaded.config.distil) if loaded.config.distil is not None else ():
         teacher_folder(teacher)
     return True

@@ -151,8 +151,10 @@ def _problem(path: Path, about: dict[str, Any]) -> str | None:
         return f"cannot be read ({error.strerror})"
 
 
-def locate(name: str) -> str:
+def locate(name: str, key: str = "model.name") -> str:
     """Return the folder or hub name of a model for transformers; of a run folder, the folder of its model.
+
+    `key` is the option that names it, for messages.
 
     Raises:
         CheckpointError: `name` is a run without a model.
@@ -168,8 +170,8 @@ def locate(name: str) -> str:
             )
         return str(Path(spec.origin).parent / "model")
     if name.startswith("<") and name.endswith(">"):
-        message = f"model.name: {name} is a placeholder; replace it with a Hugging Face model folder or a hub name"
-        raise ConfigError(message, code="config.placeholder", key="model.name", name=name)
+        message = f"{key}: {name} is a placeholder; replace it with a Hugging Face model folder or a hub name"
+        raise ConfigError(message, code="config.placeholder", key=key, name=name)
     path, is_demo = Path(name).expanduser(), name.startswith("demo:")
     try:
         is_folder, exists = path.is_dir(), path.exists() or "\0" in name
@@ -181,7 +183,7 @@ def locate(name: str) -> str:
         problem = "is not a folder; give a Hugging Face model folder or a hub name"
         if is_demo:
             problem = f"is not a demo model; the only one is {DEMO_MODEL}"
-        raise ConfigError(f"model.name: {name} {problem}", code="model.not_found", key="model.name", name=name)
+        raise ConfigError(f"{key}: {name} {problem}", code="model.not_found", key=key, name=name)
     return name
 
 

@@ -47,7 +47,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
     """
     from transformers import AutoTokenizer
 
-    source = locate(model.tokenizer or model.name)
+    source = locate(model.tokenizer or model.name, "model.tokenizer" if model.tokenizer else "model.name")
     require_files(source, TOKENIZER_FILES, "set model.tokenizer to a folder that has one")
     revision = model.tokenizer_revision if model.tokenizer else model.revision
     refuse_revision("model.tokenizer_revision" if model.tokenizer else "model.revision", revision, source)
