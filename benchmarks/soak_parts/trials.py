@@ -230,14 +230,19 @@ def _reap(pid: int) -> int | None:
             return None
 
 
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:  # it has just ended
+        return False
+
+
 def _wait_for_the_rest() -> int:
     """Wait until this process has no children; kill those that remain and return their number."""
     began = time.monotonic()
     while time.monotonic() - began < LEFT_S:
         _reap(0)
-        left = [
-            process for process in psutil.Process().children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE
-        ]
+        left = [process for process in psutil.Process().children(recursive=True) if _is_running(process)]
         if not left:
             return 0
         time.sleep(POLL_S)

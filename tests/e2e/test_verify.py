@@ -148,7 +148,9 @@ def test_a_changed_seed_is_named(copy: tuple[Path, Cli]):
     name = read_json(folder / "p" / "publication.json")["starts"][0]["run"]
 
     def change(run: Any) -> None:
-        run["seed"] = run["config"]["run"]["seed"] = 77
+        run["seed"] = 77
+        for part in (run, *run["sessions"]):
+            part["config"]["run"]["seed"] = 77
 
     changed(folder / "p", f"runs/{name}/run.json", change)
     done = cli("verify", "p", "--json")
@@ -187,13 +189,29 @@ def test_a_changed_loss_in_a_record_is_a_changed_file(copy: tuple[Path, Cli]):
     assert any("summary.json was changed" in line for line in done.json["files"]["problems"])
 
 
+def test_changed_losses_and_configurations_are_named(copy: tuple[Path, Cli]):
+    folder, cli = copy
+
+    def change(value: Any) -> None:
+        value["starts"][0]["losses"][0] += 0.5
+        value["runs"][0]["configuration"] = value["runs"][-1]["configuration"]
+
+    changed(folder / "p", "publication.json", change)
+    done = cli("verify", "p", "--json")
+    assert done.code == EXIT_DIFFERS
+    assert any("losses" in fact for fact in done.json["facts"])
+    assert any("configuration" in fact for fact in done.json["facts"])
+    assert done.json["starts"][0]["status"] == "different"
+
+
 def test_own_code_is_named_first_and_the_rest_is_verified(copy: tuple[Path, Cli]):
     folder, cli = copy
     (folder / "evil.py").write_text("open('ran', 'w').close()\ndef loss(outputs, labels): return outputs.sum()\n")
     name = read_json(folder / "p" / "publication.json")["starts"][0]["run"]
 
     def change(run: Any) -> None:
-        run["config"]["task"]["loss"] = {"function": "evil:loss", "options": {}}
+        for part in (run, *run["sessions"]):
+            part["config"]["task"]["loss"] = {"function": "evil:loss", "options": {}}
 
     changed(folder / "p", f"runs/{name}/run.json", change)
     done = cli("verify", "p", "--json")
@@ -270,9 +288,14 @@ def _nan(folder: Path) -> None:
         (_start(inputs={"data.train": "../../x"}), "publication.unsafe"),
         (_start(inputs={"strategy.kind": "demo:Evil"}), "publication.unsafe"),
         (_start(inputs={"data.train": "demo:/../../x"}), "publication.unsafe"),
-        (_start(run="../m"), "publication.unsafe"),
+        (_start(run="../m"), "publication.damaged"),
         (_start(losses=[0.1] * 2000), "publication.damaged"),
         (_start(weights=[]), "publication.damaged"),
+        (_start(run="nobody"), "publication.damaged"),
+        (
+            lambda folder: changed(folder, "publication.json", lambda value: value["runs"].append(value["runs"][0])),
+            "publication.damaged",
+        ),
         (lambda folder: (folder / "publication.json").unlink(), "publication.damaged"),
     ],
 )
@@ -283,6 +306,18 @@ def test_hostile_folders_are_refused(copy: tuple[Path, Cli], change: Callable[[P
     assert done.code in (EXIT_CHECKPOINT, EXIT_CONFIG)
     assert done.json["errors"][0]["code"] == code
     assert "Traceback" not in done.stderr
+
+
+def test_files_that_a_zip_has_besides_are_named_and_not_unpacked(copy: tuple[Path, Cli]):
+    folder, cli = copy
+    shutil.make_archive(str(folder / "z"), "zip", folder, "p")
+    with zipfile.ZipFile(folder / "z.zip", "a") as archive:
+        for name in ("p/evil.py", "../evil.py", "p/.DS_Store", "__MACOSX/p/._x"):
+            archive.writestr(name, b"x")
+    done = cli("verify", "z.zip", "--json")
+    assert done.code == EXIT_DIFFERS
+    assert sorted(line.partition(" ")[0] for line in done.json["files"]["problems"]) == ["../evil.py", "p/evil.py"]
+    assert not (folder.parent / "evil.py").exists()
 
 
 def test_hostile_zips_are_refused(copy: tuple[Path, Cli], tmp_path: Path):
@@ -316,9 +351,10 @@ def test_a_record_writes_no_other_file(copy: tuple[Path, Cli]):
     target = folder / "elsewhere"
 
     def change(run: Any) -> None:
-        run["config"]["data"]["cache_dir"] = str(target)
-        run["config"]["run"] |= {"folder": str(target), "name": "../x"}
-        run["config"]["trackers"] = {"tensorboard": {"folder": str(target)}}
+        for part in (run, *run["sessions"]):
+            part["config"]["data"]["cache_dir"] = str(target)
+            part["config"]["run"] |= {"folder": str(target), "name": "../x"}
+            part["config"]["trackers"] = {"tensorboard": {"folder": str(target)}}
 
     changed(folder / "p", f"runs/{name}/run.json", change)
     before = {path.name for path in folder.iterdir()}

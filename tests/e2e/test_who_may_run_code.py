@@ -430,7 +430,10 @@ def test_these_commands_never_import_code(place: Place, run: Path, command: str,
 @pytest.mark.parametrize("way", DATA_WAYS)
 def test_publish_and_verify_import_no_code_of_a_record(place: Place, run: Path, way: str):
     DATA_WAYS[way](place, run)
-    assert called("publish", "RUN", "--out", "published") == ""  # without a starting point
+    assert called("publish", "RUN", "--out", "published") == "code.refused"
+    other = place.folder / "OTHER"
+    write_json(other / "run.json", {**read_json(other / "run.json"), "run_id": "other"})
+    assert called("publish", "RUN", "OTHER", "--out", "published") == ""
     called("verify", "published")
     assert place.ran() == []
 

@@ -203,7 +203,8 @@ def verify(folder: Path) -> None:
         path = folder / name
         try:
             with working(f"check {name} of {folder.name}"):
-                size, digest = path.stat().st_size, file_sha256(path)
+                size = path.stat().st_size
+                digest = file_sha256(path) if size == expected["num_bytes"] else None
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise _damaged(folder, name, "is missing") from error
         except OSError as error:
@@ -354,6 +355,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(message, code="checkpoint.other_version", folder=folder, version=version)
     if manifest.pop("sha256", None) != _digest(manifest):
         raise _damaged(folder, MANIFEST, "does not match its own SHA-256")
+    places = manifest["tensors"].values()
+    pieces = (place if isinstance(place, str) else [piece[2] for piece in place["pieces"]] for place in places)
+    names = {*manifest["files"], *(name for own in pieces for name in ([own] if isinstance(own, str) else own))}
+    if outside := [name for name in names if "/" in name or name in ("", ".", "..")]:
+        raise _damaged(folder, MANIFEST, f"names {outside[0]!r}, which is no file of the checkpoint")
     return manifest
 
 

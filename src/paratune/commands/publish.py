@@ -25,7 +25,6 @@ def publish(
     author: str | None = None,
     include: Annotated[Sequence[Literal["data", "model"]], Parameter(consume_multiple=True)] = (),
     max_size: int = 0,
-    steps: int = 3,
     run_code: bool = False,
     json: Json = False,
 ) -> None:
@@ -39,15 +38,13 @@ def publish(
         author: name for the page, and for a table of several publications
         include: data, model, or both
         max_size: megabytes of kept checkpoints that are copied, of all together
-        steps: steps that are trained again, from each starting point
         run_code: also run Python code that the records name, of runs that somebody else made
     """
     from paratune.config.permission import trust
-    from paratune.verify.publication import MAX_STEPS
+    from paratune.verify.publication import NUM_STEPS
     from paratune.verify.publish import publish as write
 
     require_some(runs, "the folder of a matrix, or folders of runs")
-    require_at_least("--steps", min(steps, MAX_STEPS + 1 - steps))
     require_at_least("--max-size", max_size, 0)
     if run_code:
         trust(*map(str, runs))
@@ -76,7 +73,7 @@ def publish(
             return {f"{top}/{name}": path for name, path in contents.files.items()}, paths
 
         made = write(
-            runs, out, author=author, num_steps=steps, max_bytes=max_size * MB,
+            runs, out, author=author, max_bytes=max_size * MB, run_code=run_code,
             add_inputs=add_inputs if include else None,
         )  # fmt: skip
     if json:
@@ -84,8 +81,8 @@ def publish(
         return
     equal = sum(start.repeated == "equal" for start in made.starts)
     print_result(
-        f"{counted(len(made.runs), 'run')}, {counted(len(made.claims), 'claim')}; the first {counted(steps, 'step')} "
-        f"of {counted(len(made.starts), 'starting point')}, trained again: {equal} equal to their record, bit for bit."
+        f"{counted(len(made.runs), 'run')}, {counted(len(made.claims), 'claim')}; the first {NUM_STEPS} steps of "
+        f"{counted(len(made.starts), 'starting point')}, trained again: {equal} equal to their record, bit for bit."
     )
     for claim in made.claims[:8]:
         print_result(f"  {plain(claim.claim)}  [{claim.result}]")

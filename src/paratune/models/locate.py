@@ -152,9 +152,7 @@ def _problem(path: Path, about: dict[str, Any]) -> str | None:
 
 
 def locate(name: str, key: str = "model.name") -> str:
-    """Return the folder or hub name of a model for transformers; of a run folder, the folder of its model.
-
-    `key` is the option that names it, for messages.
+    """Return the folder or hub name of a model, which option `key` names; of a run folder, the folder of its model.
 
     Raises:
         CheckpointError: `name` is a run without a model.

@@ -70,7 +70,7 @@ class CertificateJob:
     run_code: bool = False
     """Whether the code of the folders of model and teachers may run."""
     is_own: bool = True
-    """Whether the configuration is the user's own, whose code may run; that of a publication only with `run_code`."""
+    """Whether the code that the configuration names may run; that of a publication only with --run-code."""
 
 
 def run_job(path: Path, stop: StopRequest) -> int:
@@ -101,7 +101,7 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
     config = Config.model_validate(job.values)
     values = {**job.values, "precision": job.precision or _most_exact(choose_device(config.device, place), job)}
     loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
-    if job.is_own or job.run_code:
+    if job.is_own:
         allow_code(loaded, with_models=job.run_code)
     display = Display(speaks=place.rank == 0)
     prepared = without_dropout(prepare(loaded, place, stop, display))

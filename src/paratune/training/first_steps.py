@@ -28,7 +28,7 @@ class FirstStepsJob:
     num_steps: int | None  # None: all, as an ordinary run
     mode: Mode  # `resume`, where the run folder has a checkpoint to start from
     folder: str
-    run_code: bool = False  # whether the code of the configuration and of the model's folder may run
+    code: str = ""  # what may run: "config" is that of the configuration, "models" also that of the model's folder
 
 
 class _StopAfter(StopRequest):
@@ -57,8 +57,8 @@ def train_first_steps(job: FirstStepsJob, stop: StopRequest) -> dict[str, Any]:
         ParatuneError: The run cannot be trained here, or a signal came.
     """
     loaded = LoadedConfig(Config.model_validate(job.values), {}, job.values, Path(job.source))
-    if job.run_code:
-        allow_code(loaded, with_models=True)
+    if job.code:
+        allow_code(loaded, with_models=job.code == "models")
     if job.num_steps is None:
         train(loaded, mode=job.mode, stop=stop)
         return {"weights": []}

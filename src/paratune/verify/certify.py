@@ -165,7 +165,7 @@ def run_part(
     precision: str | None = None,
     *,
     reference: str | None,
-    run_code: bool = False,
+    code: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> certificate.Part:
     """Start the processes of a strategy, unless it cannot run, wait for them, and return their result.
@@ -174,8 +174,8 @@ def run_part(
         folder: New folder for their files.
         precision: Precision of training; None for the exact one.
         reference: Folder of the reference, None in the reference itself, "" where only norms are compared.
-        run_code: Whether the code of the model's folder may run; it may as well where the user gave --run-code for it.
-        environment: Variables of the processes, of a configuration that is not the user's own.
+        code: Of a record: as in `FirstStepsJob`; None for a configuration of the user.
+        environment: Variables of the processes.
 
     Raises:
         ParatuneError: It cannot run here, or a signal came.
@@ -200,8 +200,8 @@ def run_part(
         "folder": str(folder),
         "reference": reference,
         "precision": precision,
-        "run_code": run_code or (environment is None and is_trusted(loaded.config.model.name)),
-        "is_own": environment is None,
+        "run_code": is_trusted(loaded.config.model.name) if code is None else code == "models",
+        "is_own": code != "",
     }
     start_job(folder, job, world_size, environment)
     return certificate.read_part(folder, world_size)

@@ -1,35 +1,48 @@
 """Checks a publication on this machine: files, claims, and the first steps of its runs. None of its code runs."""
 
 import logging
+import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paratune import hardware, records
+from paratune import __version__, hardware, records
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import utc_now
+from paratune.config.own_code import imported_code
+from paratune.config.plain import flatten
 from paratune.config.yaml_tree import read_scalar
-from paratune.errors import CheckpointError, ConfigError, LaunchError, ParatuneError, Stopped, coded, option_error
+from paratune.errors import (
+    CheckpointError,
+    ConfigError,
+    LaunchError,
+    MissingDependency,
+    Stopped,
+    coded,
+    option_error,
+)
 from paratune.records.finished import RunRecord, gpus_of, read_record
 from paratune.records.run_folder import trained_fingerprint
 from paratune.records.sweep import RUNS_FOLDER, SWEEP_FILE, read_sweep, write_sweep
+from paratune.records.typed import RunFile
 from paratune.reports.published import UNTOLD
-from paratune.verify.claims import Decided, agreement, changed_claims, choose_runs, find_claims, key_of, read_systems
+from paratune.verify.claims import agreement, changed_claims, choose_runs, find_claims, key_of, read_systems
 from paratune.verify.publication import INPUT, Publication, Start, differing, opened
 from paratune.verify.publish import VERSIONS, run_facts
 from paratune.verify.steps import (
     MAX_PROCESSES,
     Comparison,
+    Steps,
     compare_steps,
     compare_with_reference,
     other_data,
-    own_code,
     probe_values,
     recorded_steps,
     repeat_steps,
+    session_at,
     steps_of,
     train_again,
 )
@@ -37,8 +50,6 @@ from paratune.verify.steps import (
 log = logging.getLogger(__name__)
 WAYS = {"precision": ("fp32", "tf32", "bf16", "fp16"), "device": ("auto", "cpu", "cuda")}
 """What --set may change, besides the places of data and model, with the allowed values."""
-DAMAGE = (CheckpointError, OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-"""Errors of content that somebody else wrote."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +67,7 @@ class Way:
     def is_other(self) -> bool:
         return (self.strategy, self.nproc, self.precision, self.device) != (None,) * 4
 
-    def values_of(
-        self, record: RunRecord, folder: Path, start: Start | None, place: Path, **more: Any
-    ) -> dict[str, Any]:
+    def values_of(self, run: RunFile, folder: Path, start: Start | None, place: Path, **more: Any) -> dict[str, Any]:
         """Return `probe_values` of a run with the places here; `folder` is that of the publication."""
         own: dict[str, Any] = {}
         for key, value in (start.inputs if start is not None else {}).items():
@@ -68,11 +77,11 @@ class Way:
             ]
             own[key] = paths if isinstance(value, list) else paths[0]
         device = {} if self.device is None else {"device": self.device}
-        return probe_values(record.run, own | dict(self.inputs) | device, place, **more)
+        return probe_values(run, own | dict(self.inputs) | device, place, **more)
 
     def refuse_code(self, values: Mapping[str, Any]) -> None:
         """Raise an error for a configuration that names code, unless it may run."""
-        if (code := own_code(values)) and not self.run_code:
+        if (code := imported_code(values)) and not self.run_code:
             raise ConfigError(f"it names code, which needs --run-code: {'; '.join(code)}", code="code.refused")
 
 
@@ -102,7 +111,7 @@ def read_way(words: Sequence[str], strategy: str | None, nproc: int | None, *, r
     return Way(inputs, strategy, nproc, run_code=run_code, **ways)
 
 
-def verify(path: Path, way: Way, *, hours: float | None = None, out: Path) -> dict[str, Any]:
+def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str, Any]:
     """Return the result of a verification; docs/howto/verify.md describes its fields.
 
     Args:
@@ -124,25 +133,30 @@ def verify(path: Path, way: Way, *, hours: float | None = None, out: Path) -> di
         for number, start in enumerate(publication.starts):
             part = scratch / str(number)
             part.mkdir()
-            found, ratio = _check_start(folder, start, known.get(start.run), part, way, same_machine=not machine)
+            found, ratio = _check_start(folder, start, known.get(start.run), part, way, machine)
+            shutil.rmtree(part)
             ratios += [] if ratio is None else [ratio]
-            starts.append({
-                "run": start.run, "step": start.step, "status": found.status, "reason": found.reason,
-                "bound": found.bound, "first_step": found.step, "tensors": list(found.tensors),
-            })  # fmt: skip
-        claims, decided, systems = list[str](), list[Decided](), None
-        if len(known) == len(publication.runs) > 0:
-            try:
-                systems = read_systems(folder, [one.run for one in publication.runs])
-                decided = find_claims(systems)
-                claims = changed_claims(publication.claims, decided)
-            except DAMAGE as error:
-                facts.append(f"the claims cannot be computed: {plain(error)}")
-        rerun = None
-        if hours is not None and systems is not None:
-            rerun = _rerun(folder, publication, known, choose_runs(
-                decided, systems, lambda name: _expected_s(known[name], ratios), hours * 3600
-            ), hours, out, way)  # fmt: skip
+            starts.append({"run": start.run, "step": start.step, **asdict(found)})
+        claims, rerun, is_computed = list[str](), None, False
+        try:
+            systems = read_systems(folder, [one.run for one in publication.runs])
+            decided = find_claims(systems)
+            same_words = publication.versions.get("paratune") == __version__
+            claims, is_computed = changed_claims(publication.claims, decided, same_words=same_words), True
+            labels = {run.name: member.label for member in systems.measured for run in member.runs}
+            facts += [
+                f"{one.run} is of the configuration {labels.get(one.run)}, and publication.json has {one.configuration}"
+                for one in publication.runs
+                if labels.get(one.run) != one.configuration
+            ]
+            if hours is not None:
+                seconds = {name: _expected_s(record, ratios) for name, record in known.items()}
+                chosen = choose_runs(decided, systems, seconds.get, hours * 3600)
+                rerun = _rerun(folder, publication, known, chosen, hours, out, way)
+        except Stopped:
+            raise
+        except Exception as error:  # whatever records of others have
+            facts.append(f"the claims cannot be computed: {plain(error)}")
         statuses = [one["status"] for one in starts]
         verdict = "different" if problems or facts or claims or "different" in statuses else "not checked"
         if verdict != "different" and statuses.count("not checked") < len(statuses):
@@ -155,7 +169,7 @@ def verify(path: Path, way: Way, *, hours: float | None = None, out: Path) -> di
             "publication": publication.name, "source": str(path), "author": publication.author, "created": utc_now(),
             "verdict": verdict, "files": {"num": len(publication.files), "problems": list(problems)}, "facts": facts,
             "own_code": code, "machine": machine, "versions": hardware.package_versions(), "starts": starts,
-            "claims": {"num": len(publication.claims), "problems": claims, "checked": systems is not None},
+            "claims": {"num": len(publication.claims), "problems": claims, "checked": is_computed},
             "rerun": rerun,
             "not_checked": [
                 *publication.left_out, *(f"{one} has no starting point" for one in sorted(without)),
@@ -171,22 +185,24 @@ def _records(folder: Path, publication: Publication) -> tuple[list[str], dict[st
         try:
             record = read_record(folder / RUNS_FOLDER / known.run, known.run)
             own = run_facts(record, known.configuration).model_dump()
-            code += [f"{known.run}: {name}" for name in map(plain, own_code(record.run.config))]
+            code += [f"{known.run}: {name}" for name in map(plain, imported_code(record.run.config))]
             section = record.run.config.get("run")
             own["seed of the configuration"] = section.get("seed") if isinstance(section, dict) else None
-            said = known.model_dump() | {"seed of the configuration": known.seed}
-            facts += [f"{known.run}: {text} in its record" for text in differing(said, own)]
-        except DAMAGE as error:
+            said = flatten(known.model_dump()) | {"seed of the configuration": own["seed"]}
+            facts += [f"{known.run}: {text}" for text in differing(said, flatten(own), "in its record")]
+        except Exception as error:
             facts.append(f"the record of {known.run} cannot be read: {plain(error)}")
             continue
         found[known.run] = record
     for start in publication.starts:
         try:
             recorded = recorded_steps(folder / RUNS_FOLDER / start.run, len(start.losses), start.step)
-        except DAMAGE as error:
+        except Exception as error:
             facts.append(f"{start.run}: {plain(error)}")
             continue
-        if start.repeated == "equal" and (recorded.losses, recorded.grad_norms) != (start.losses, start.grad_norms):
+        said_steps = Steps(start.losses, start.grad_norms)
+        precision = str(found[start.run].setting("precision")) if start.run in found else ""
+        if compare_steps(recorded, said_steps, precision).status not in ("equal", str(start.repeated)):
             facts.append(f"{start.run}: the losses after step {start.step} are not those of its record")
     listed = {known.run for known in publication.runs}
     runs = folder / RUNS_FOLDER
@@ -206,71 +222,70 @@ def _machine(publication: Publication) -> list[str]:
 
 
 def _check_start(
-    folder: Path, start: Start, record: RunRecord | None, scratch: Path, way: Way, *, same_machine: bool
+    folder: Path, start: Start, record: RunRecord | None, scratch: Path, way: Way, machine: Sequence[str]
 ) -> tuple[Comparison, float | None]:
     """Train the steps of a starting point: to the bit, else by the bound.
 
     Returns:
         How they compare, and how many times as long a step takes here as in the record.
     """
-    found, ratio, run_code, reasons = None, None, way.run_code, list[str]()
+    found, ratio, reasons = None, None, list[str]()
     try:
         if record is None:
             raise CheckpointError("its record cannot be read", code="run.damaged")
-        run = record.run
-        values = way.values_of(record, folder, start, scratch)
+        run = session_at(record, start.step)
+        values = way.values_of(run, folder, start, scratch)
         way.refuse_code(values)
+        code, reason = "models" if way.run_code else "", ""
+        if run.world_size not in range(1, MAX_PROCESSES + 1):
+            raise CheckpointError(f"it has {run.world_size} processes", code="run.damaged")
         if not way.is_other:
             checkpoint = None if start.checkpoint is None else folder / start.checkpoint
             place = start.step, len(start.losses)
             try:
-                steps = repeat_steps(run, values, place, scratch, run_code=run_code, checkpoint=checkpoint)
-            except (ConfigError, LaunchError) as error:  # such as too few devices
-                if start.reference is None:
-                    raise
+                steps = repeat_steps(run, values, place, scratch, code=code, checkpoint=checkpoint)
+            except (ConfigError, LaunchError, MissingDependency) as error:  # such as too few devices
                 reason = str(error)
             else:
                 assert steps.run is not None
-                found = compare_steps(steps_of(start), steps, str(record.setting("precision")), start.step)
-                reasons, is_same_device = other_data(run, steps.run), run.device == steps.run.device
-                if run.model.init_fingerprint != steps.run.model.init_fingerprint:
+                found = compare_steps(steps_of(start), steps, str(run.config.get("precision")), start.step)
+                reasons = other_data(run, steps.run)
+                if same_weights := run.model.init_fingerprint == steps.run.model.init_fingerprint:
+                    # Dropout has other masks on another kind of device.
+                    is_same_device = run.device == steps.run.device and not any("GPUs" in text for text in machine)
+                else:
                     reasons.append("the initial weights are not those of the record")
                 reason = "; ".join(filter(None, (*reasons, found.reason)))
                 found = replace(found, status="different" if reasons else found.status, reason=reason or None)
                 recorded = recorded_steps(folder / RUNS_FOLDER / start.run, *reversed(place))
                 ratio = steps.step_ms / recorded.step_ms if steps.step_ms and recorded.step_ms else None
                 same_values = (steps.losses, steps.grad_norms) == (start.losses, start.grad_norms)
-                if found.status == "within the bound" and same_values and same_machine:
+                if found.status == "within the bound" and same_values and run.device == "cpu":
                     found = replace(found, status="different")  # only hashes of weights differ
-                # Dropout has other masks on another kind of device.
-                decides = is_same_device and run.model.init_fingerprint == steps.run.model.init_fingerprint
-                if found.status != "different" or decides or start.reference is None:
-                    return found, ratio  # else the reference knows the initial weights
-        elif start.reference is None:
+                if found.status != "different" or (same_weights and (is_same_device or reasons)):
+                    return found, ratio
+                if start.reference is None and not reasons:
+                    found = None
+        if start.reference is None:
+            why = "; ".join(filter(None, (reason, start.reason or "a later starting point has no reference")))
             raise CheckpointError(
-                "nothing to compare another way with: " + (start.reason or "it starts later"),
-                code="publication.not_here",
+                f"it cannot be compared with another way or device: {why}", code="publication.not_here"
             )
-        else:
-            reason = ""
-        assert start.reference is not None
-        num_here = int(run.world_size or 1) if len(run.hardware) <= 1 else 1
-        kind = way.strategy or (str(values["strategy"]["kind"]) if num_here > 1 or len(run.hardware) <= 1 else "single")
         by_bound = compare_with_reference(
-            run, values, start.reference, kind, way.nproc or min(max(num_here, 1), MAX_PROCESSES), scratch / "bound",
-            precision=way.precision, run_code=run_code,
+            run, values, start.reference, way.strategy or str(values["strategy"]["kind"]),
+            way.nproc or int(run.world_size or 1), scratch / "bound", precision=way.precision, code=code,
         )  # fmt: skip
     except Stopped:
         raise
-    except (ParatuneError, *DAMAGE) as error:
+    except Exception as error:
         if found is not None and found.status != "equal":
             return found, ratio
         log.warning("%s is not checked: %s", start.run, error, extra=coded("publication.not_checked", run=start.run))
         return Comparison("not checked", plain(error)), ratio
     reason = "; ".join(dict.fromkeys(filter(None, (*reason.split("; "), *(by_bound.reason or "").split("; ")))))
     if found is not None and (reasons or by_bound.status == "different"):
-        step = by_bound.step if by_bound.step == 0 else found.step
-        by_bound = replace(by_bound, status="different", step=step, tensors=by_bound.tensors or found.tensors)
+        step = 0 if by_bound.first_step == 0 else found.first_step
+        by_bound = replace(by_bound, status="different", first_step=step, tensors=by_bound.tensors or found.tensors)
     return replace(by_bound, reason=reason), ratio
 
 
@@ -286,30 +301,37 @@ def _rerun(
 ) -> dict[str, Any]:  # fmt: skip
     """Make the chosen runs, and judge the claims by them alone."""
     names, claims, left_out, seconds = chosen
+    names = [name for name in names if name in known]
     configurations = {one.run: one.configuration for one in publication.runs}
     starts = {configurations[start.run]: start for start in publication.starts if start.run in configurations}
     began, failed, made = time.monotonic(), list[str](), list[str]()
+    sweep = read_sweep(folder) if (folder / SWEEP_FILE).is_file() else None
+    variables = {} if sweep is None else {cell.name: cell.environment for cell in sweep.cells}
     for name in names:
         record, place = known[name], out / RUNS_FOLDER
         try:
-            values = way.values_of(record, folder, starts.get(configurations[name]), place, name=name)
+            values = way.values_of(record.run, folder, starts.get(configurations[name]), place, name=name)
             way.refuse_code(values)
             values |= {"measure": record.run.config["measure"] | {"profile_steps": 0, "plan": False}}
             values["checkpoint"] |= {"every": "never", "steps": None}
             if not _is_made(place / name, values):
+                if (left_s := hours * 3600 - (time.monotonic() - began)) < 1:
+                    failed.append(f"{name}: the time was over")
+                    continue
+                if set(variables.get(name, ())) - {"OMP_NUM_THREADS"}:
+                    raise ConfigError("its matrix sets variables of the environment", code="publication.not_here")
                 with scratch_folder() as scratch:
-                    left_s = hours * 3600 - (time.monotonic() - began)
-                    train_again(record.run, values, None, scratch, run_code=way.run_code, limit_s=max(left_s, 1.0))
+                    code = "models" if way.run_code else ""
+                    train_again(record.run, values, None, scratch, code=code, limit_s=left_s)
             made.append(name)
         except Stopped:
             raise
-        except (ParatuneError, *DAMAGE) as error:
+        except Exception as error:
             failed.append(f"{name}: {plain(error)}")
             log.warning("%s was not made: %s", name, error, extra=coded("publication.not_checked", run=name))
     own: dict[tuple[str, ...], Any] = {}
     if made:
-        if (folder / SWEEP_FILE).is_file():
-            sweep = read_sweep(folder)
+        if sweep is not None:
             cells = [replace(cell, state="finished" if cell.name in made else "pending") for cell in sweep.cells]
             write_sweep(out, replace(sweep, cells=tuple(cells), looks=(), rounds=None))
         own = {key_of(claim): claim for claim, _ in find_claims(read_systems(out, made))}
@@ -360,7 +382,7 @@ def class_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
                     losses |= {repr([(step.get("loss"), step.get("grad_norm")) for step in steps])} if steps else set()
                     walls = [step.get("wall_ms") for step in steps]
                     times |= {repr(walls)} if any(walls) else set()
-        except DAMAGE as error:
+        except Exception as error:
             line["problems"].append(plain(error))
         lines.append(line)
         trained.append(losses)

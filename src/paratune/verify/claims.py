@@ -39,11 +39,13 @@ def find_claims(systems: Systems) -> list[Decided]:
         found += chain.from_iterable(_of_verdict(verdict, title) for verdict in of_axis)
     published = systems.record.published
     if published is not None and published.claims:
-        for named, line in zip(published.claims, claims_table(systems, published).lines, strict=True):
+        lines = claims_table(systems, published).lines
+        for number, (named, line) in enumerate(zip(published.claims, lines, strict=True), start=1):
             text, result, change, _where = line
             known: Any = result.text if result.text in (HOLDS, FAILS) else UNTOLD
             claim = Claim(
-                claim=f"{text.text} ({change.text})", configuration=named.text, baseline="", measure=named.measure,
+                claim=f"{text.text} ({change.text})", configuration=named.text, baseline=f"{number}",
+                measure=named.measure,
                 result=known, outcome="named", runs=result.runs,
             )  # fmt: skip
             found.append((claim, None))
@@ -73,8 +75,11 @@ def key_of(claim: Claim) -> tuple[str, ...]:
     return (claim.configuration, claim.baseline, claim.measure)
 
 
-def changed_claims(published: Sequence[Claim], decided: Sequence[Decided]) -> list[str]:
-    """Return the claims that the records of the publication do not give, each as a text with both results."""
+def changed_claims(published: Sequence[Claim], decided: Sequence[Decided], *, same_words: bool = True) -> list[str]:
+    """Return the claims that the records of the publication do not give, each as a text with both results.
+
+    `same_words`: the publication was made by this version, which would use the same words.
+    """
     known = {key_of(claim): claim for claim, _ in decided}
     problems = []
     for claim in published:
@@ -90,7 +95,7 @@ def changed_claims(published: Sequence[Claim], decided: Sequence[Decided]) -> li
         if not same or (own.result, own.outcome) != (claim.result, claim.outcome):
             given = f"the records give: {own.claim} [{own.result}]"
             problems.append(f"claimed: {plain(claim.claim)} [{claim.result}]; {given}")
-        elif own.claim != claim.claim:
+        elif same_words and own.claim != claim.claim:
             problems.append(f"claimed: {plain(claim.claim)}; the records give: {own.claim}")
     return [*problems, *(f"not claimed: {one.claim} [{one.result}]" for one in known.values())]
 

@@ -8,7 +8,7 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_number
 from paratune.reports.document import Listing, Remarks, ReportDocument, ReportSection, Statement, StatementBox
 from paratune.reports.page.document import made_by
 from paratune.reports.tables.table import Row, Table, TableCell, make_table
-from paratune.verify.publication import Publication
+from paratune.verify.publication import NUM_STEPS, Publication
 
 _GOOD = {"holds": True, "equal": True, "within the bound": True, "yes": True, "does not hold": False,
     "different": False, "no": False}  # fmt: skip
@@ -43,7 +43,7 @@ def publication_document(publication: Publication, tables: Sequence[Table]) -> R
     num_equal = sum(start.repeated == "equal" for start in starts)
     lead = (
         f"{counted(len(runs), 'run')}, {counted(len(publication.claims), 'claim')}. The first "
-        f"{publication.num_steps} steps of {counted(len(starts), 'starting point')} were trained again: {num_equal} "
+        f"{NUM_STEPS} steps of {counted(len(starts), 'starting point')} were trained again: {num_equal} "
         "equal the record to the bit.",
         f"{f'By {publication.author}. ' if publication.author else ''}Made {publication.created}.",
     )
@@ -78,10 +78,6 @@ def publication_document(publication: Publication, tables: Sequence[Table]) -> R
         _section(
             "runs", "Runs", of_runs, facts, "Of hashes the first 12 digits.", is_short=False,
         ),
-        _section(
-            "versions", "Versions", ("Package", "Version"),
-            [[name, version] for name, version in publication.versions.items() if version], is_short=False,
-        ),
         ReportSection("left-out", "Left out", left_out, is_short=False),
         ReportSection("files", "Tables and report", (tables_text,), is_short=False),
     )  # fmt: skip
@@ -111,6 +107,8 @@ def conclusion(result: Mapping[str, Any]) -> str:
         parts.append(
             f"{num_agreed} of {of} are confirmed by {made} made here" if rerun["claims"] else "no claim is decided"
         )
+    if result["facts"]:
+        parts.insert(0, f"{counted(len(result['facts']), 'fact')} of publication.json are not those of the records")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 

@@ -27,14 +27,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
-from paratune.base.units import MIB, format_bytes
+from paratune.base.units import GIB, MIB, format_bytes
 from paratune.errors import CheckpointError
 from paratune.hub.bundle import BundledFile, hash_file, name_problem
 from paratune.records import CHECKPOINTS_FOLDER, read_object
 from paratune.records.sweep import RUNS_FOLDER
 
 FILE, PAGE, CONSTRAINTS, NAME_LENGTH = "publication.json", "index.html", "constraints.txt", 300
-MAX_JSON_BYTES, MAX_FILES, MAX_STEPS = 64 * MIB, 100_000, 1000
+MAX_JSON_BYTES, NUM_STEPS = 64 * MIB, 3
 INPUT = re.compile(
     r"data\.(train|validation|test)|data\.(extra|predict)\.[\w-]+|model\.(name|tokenizer)|distil\.teacher"
 )
@@ -43,7 +43,7 @@ _DEMO = re.compile(r"demo:[\w-]+")
 _REMEDY = "ask its author for another copy"
 _Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Number = Annotated[float, Field(ge=-1e60, le=1e60)]
-_Values = Annotated[tuple[_Number | None, ...], Field(min_length=1, max_length=MAX_STEPS)]
+_Values = Annotated[tuple[_Number | None, ...], Field(min_length=1, max_length=NUM_STEPS)]
 
 
 class _Part(BaseModel):
@@ -54,7 +54,7 @@ class Reference(_Part):
     """The first steps in one process without dropout, in the most exact precision of the machine: see `certify`."""
 
     precision: Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
-    rows: Annotated[tuple[tuple[int, ...], ...], Field(min_length=1, max_length=MAX_STEPS)]  # samples of each step
+    rows: Annotated[tuple[tuple[int, ...], ...], Field(min_length=1, max_length=NUM_STEPS)]  # samples of each step
     losses: _Values
     grad_norms: _Values
     weights: dict[str, _Hash]  # SHA-256 of each tensor before the first step
@@ -120,7 +120,6 @@ class Publication(_Part):
     created: str
     versions: dict[str, str | None]
     hardware: list[dict[str, object]]
-    num_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     runs: tuple[RunFacts, ...]
     starts: tuple[Start, ...]
     claims: tuple[Claim, ...]
@@ -143,40 +142,40 @@ def opened(path: Path) -> Iterator[tuple[Path, Publication, tuple[str, ...]]]:
         raise CheckpointError(f"{plain(path)} {what}; {_REMEDY}", code="publication.damaged", path=path)
     with scratch_folder() as scratch:
         try:
-            _extract(path, scratch)
+            others = _extract(path, scratch)
         except CheckpointError:
             raise
         # zipfile raises these for a damaged file, and for one with a password or another method of compression.
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError, ValueError) as error:
             message = f"{plain(path)} cannot be unpacked: {error}; {_REMEDY}"
             raise CheckpointError(message, code="publication.damaged", path=path) from error
-        yield scratch, *_checked(scratch)
+        found, problems = _checked(scratch)
+        yield scratch, found, (*problems, *(f"{plain(name)} is not a part of the publication" for name in others))
 
 
-def _extract(path: Path, folder: Path) -> None:
-    """Unpack the files that publication.json lists, with their sizes; they may be in one folder of the zip."""
+def _extract(path: Path, folder: Path) -> list[str]:
+    """Unpack the files that publication.json lists, with their sizes; they may be in one folder of the zip.
+
+    Returns:
+        The names of other files, which are not unpacked, without those that a Mac adds.
+    """
     with zipfile.ZipFile(path) as archive:
-        found = (entry for entry in archive.infolist() if not entry.is_dir())
-        entries = {entry.filename: entry for entry in found if not entry.filename.startswith("__MACOSX/")}
-        if len(entries) > MAX_FILES:
-            raise _unsafe(path, f"has {len(entries):,} files; at most {MAX_FILES:,} are allowed")
+        entries = {entry.filename: entry for entry in archive.infolist() if not entry.is_dir()}
         tops = [name.removesuffix(FILE) for name in entries if PurePosixPath(name).name == FILE]
-        top = min(tops, key=len, default="")
-        for name, entry in entries.items():
-            if not name.startswith(top) or name_problem(name.removeprefix(top), NAME_LENGTH) is not None:
-                raise _unsafe(path, f"contains {name!r}, which is no plain path in it")
-            if stat.S_ISLNK(entry.external_attr >> 16):
-                raise _unsafe(path, f"contains {name!r}, which is a link")
         if not tops:
             raise CheckpointError(f"{plain(path)} has no {FILE}; {_REMEDY}", code="publication.damaged", path=path)
+        top = min(tops, key=len)
         _copy(archive, entries[top + FILE], folder / FILE, MAX_JSON_BYTES, path)
-        files = [file for file in _read(folder).files if top + file.name in entries]
-        free = shutil.disk_usage(folder).free
-        if (total := sum(file.num_bytes for file in files)) > free:
+        files = {top + file.name: file for file in _read(folder).files}
+        free = max(0, shutil.disk_usage(folder).free - GIB)
+        if (total := sum(file.num_bytes for name, file in files.items() if name in entries)) > free:
             raise _unsafe(path, f"has {format_bytes(total)}, and {format_bytes(free)} are free in {folder.parent}")
-        for file in files:
-            if (entry := entries[top + file.name]).file_size == file.num_bytes:
-                _copy(archive, entry, folder / file.name, file.num_bytes, path)
+        for name, file in files.items():
+            if name in entries and entries[name].file_size == file.num_bytes:
+                _copy(archive, entries[name], folder / file.name, file.num_bytes, path)
+    known = ("__MACOSX/", ".DS_Store")
+    return [name for name in entries if name not in (*files, top + FILE) and not name.startswith(known[0])
+            and not name.endswith(known[1])]  # fmt: skip
 
 
 def _copy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, most: int, path: Path) -> None:
@@ -199,7 +198,8 @@ def _checked(folder: Path) -> tuple[Publication, tuple[str, ...]]:
             inner, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise _unsafe(folder, f"contains {inner!r}, which is a link or a device")
-            if path.suffix == ".json" and path.stat().st_size > MAX_JSON_BYTES:
+            is_record = path.suffix == ".json" and not inner.startswith("inputs/")
+            if is_record and path.stat().st_size > MAX_JSON_BYTES:
                 raise _unsafe(folder, f"has more than {format_bytes(MAX_JSON_BYTES)} in {inner!r}")
             if name in names and inner != FILE and inner not in listed:
                 problems.append(f"{plain(inner)} is not a part of the publication")
@@ -220,6 +220,10 @@ def _read(folder: Path) -> Publication:
         raise _unsafe(folder, f"has more than {format_bytes(MAX_JSON_BYTES)} in {FILE}")
     try:
         found = Publication.model_validate(read_object(path, _REMEDY))
+        known = {run.run for run in found.runs}
+        starts = {(start.run, start.step) for start in found.starts}
+        if len(known) < len(found.runs) or len(starts) < len(found.starts) or {run for run, _ in starts} - known:
+            raise ValueError("a run or a starting point is there twice, or the run of a starting point is not")
         for start in found.starts:
             if not len(start.losses) == len(start.grad_norms) == len(start.weights):
                 raise ValueError(f"starts: the steps of {start.run} have other numbers of losses, norms and weights")
@@ -249,10 +253,10 @@ def _unsafe(path: Path, problem: str) -> CheckpointError:
     return CheckpointError(message, code="publication.unsafe", path=path)
 
 
-def differing(recorded: Mapping[str, object], own: Mapping[str, object]) -> list[str]:
+def differing(recorded: Mapping[str, object], own: Mapping[str, object], where: str = "here") -> list[str]:
     """Return what differs between two groups of facts as texts such as "torch 2.11, here 2.13"."""
     return [
-        f"{key} {plain(value or 'n/a')}, here {plain(own.get(key) or 'n/a')}"
+        f"{key} {plain(value or 'n/a')}, {where} {plain(own.get(key) or 'n/a')}"
         for key, value in recorded.items()
         if value != own.get(key)
     ]

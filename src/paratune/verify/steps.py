@@ -10,32 +10,33 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from paratune import records
+from paratune.base.units import counted
 from paratune.config.candidates import common_values, strategy_candidate
 from paratune.config.load import LoadedConfig
-from paratune.config.own_code import imported_code
 from paratune.config.sections import Config
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import local_path, matching_sources, path_and_split
 from paratune.errors import CheckpointError, ConfigError, Stopped
 from paratune.records import certificate
 from paratune.records.certificate import SMALLEST_TENSOR, TOLERANCES, TRAINED_TOLERANCES, Part, largest_difference
-from paratune.records.finished import number_in, read_typed
+from paratune.records.finished import RunRecord, in_session, number_in, read_typed
 from paratune.records.typed import RunFile
 from paratune.verify.certify import run_part, start_job
 from paratune.verify.publication import Reference, Start
 
 RUN = "steps"
-MAX_THREADS, MAX_PROCESSES = 1024, 64  # a record of others may name any number
+MAX_THREADS, MAX_PROCESSES = 256, 64  # a record of others may name any number
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+MAX_S = 3600.0  # of the steps after a starting point
 MAX_NAMES = 5  # tensors that a comparison names
 
 
@@ -57,7 +58,7 @@ class Comparison:
     status: str  # equal, within the bound, different, not checked
     reason: str | None = None
     bound: str | None = None
-    step: int | None = None  # the first one that differs; 0 for the initial weights
+    first_step: int | None = None  # that differs; 0 for the initial weights
     tensors: tuple[str, ...] = ()  # that differ after it
 
 
@@ -117,13 +118,6 @@ def probe_values(run: RunFile, inputs: Mapping[str, Any], folder: Path, *, name:
         raise CheckpointError(message, code="run.damaged") from error
 
 
-def own_code(values: Any) -> list[str]:
-    """Return the options of a configuration that name code, without callbacks, which do not run in a probe."""
-    known = values if isinstance(values, dict) else {}
-    run = known.get("run")
-    return imported_code({**known, "run": {**run, "callbacks": []} if isinstance(run, dict) else {}})
-
-
 def refuse_absent(values: Mapping[str, Any]) -> None:
     """Check that data and model are at hand; what is no file or folder, such as a device, counts as absent.
 
@@ -137,10 +131,10 @@ def refuse_absent(values: Mapping[str, Any]) -> None:
         named += [(f"data.{key}", one) for one in several]
     missing = []
     for key, source in named:
-        path = local_path(source) if isinstance(source, str) else None
-        path = None if path is None or any(sign in str(path) for sign in "*?[") else path_and_split(path)[0]
-        if path is not None and not (path.is_file() or path.is_dir()):
-            missing.append(f"{key}: {path}")
+        for one in matching_sources(source) if isinstance(source, str) else ():
+            path = None if local_path(one) is None else path_and_split(Path(one).expanduser())[0]
+            if path is not None and not (path.is_file() or path.is_dir()):
+                missing.append(f"{key}: {path}")
     for key in ("name", "tokenizer"):
         place = values["model"].get(key)
         if isinstance(place, str) and (Path(place).is_absolute() or place.startswith(".")) and not Path(place).is_dir():
@@ -151,8 +145,8 @@ def refuse_absent(values: Mapping[str, Any]) -> None:
 
 
 def train_again(
-    run: RunFile, values: dict[str, Any], num_steps: int | None, scratch: Path, *, run_code: bool,
-    checkpoint: Path | None = None, limit_s: float | None = None,
+    run: RunFile, values: dict[str, Any], num_steps: int | None, scratch: Path, *, code: str,
+    checkpoint: Path | None = None, limit_s: float = MAX_S,
 ) -> Path:  # fmt: skip
     """Train a recorded run again, with as many processes and threads, and return the folder of the repetition.
 
@@ -160,7 +154,7 @@ def train_again(
         values: From `probe_values`.
         num_steps: Steps after the starting point, whose hashes are in the folder of the job; None for a whole run.
         scratch: Existing folder for the job.
-        run_code: Whether the code that the values name may run.
+        code: As in `FirstStepsJob`.
         checkpoint: The starting point; None for the initial weights. It is copied, with run.json.
         limit_s: Seconds after which the processes are stopped.
 
@@ -181,8 +175,8 @@ def train_again(
         kept = run.model_dump(exclude_unset=True) | {"config": values}
         records.write_json(folder / records.RUN_FILE, {"schema_version": records.SCHEMA_VERSION, **kept})
     job = {
-        "name": run.run_id or RUN, "values": values, "source": str(source_of(run, run_code)), "num_steps": num_steps,
-        "mode": "new" if checkpoint is None else "resume", "folder": str(scratch / "job"), "run_code": run_code,
+        "name": run.run_id or RUN, "values": values, "source": str(source_of(run, code)), "num_steps": num_steps,
+        "mode": "overwrite" if checkpoint is None else "resume", "folder": str(scratch / "job"), "code": code,
     }  # fmt: skip
     # Sums over another number of threads have other bits.
     threads = run.num_threads if run.num_threads in range(1, MAX_THREADS + 1) else None
@@ -193,9 +187,8 @@ def train_again(
         is_over.set()
         os.kill(os.getpid(), signal.SIGTERM)  # `launch` sends it to the processes
 
-    timer = threading.Timer(limit_s, stop) if limit_s is not None else None
-    if timer is not None:
-        timer.start()
+    timer = threading.Timer(limit_s, stop)
+    timer.start()
     try:
         start_job(scratch / "job", job, int(num_processes), environment)
     except Stopped as error:
@@ -204,18 +197,17 @@ def train_again(
             raise ConfigError(message, code="publication.not_here") from error
         raise
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
     return folder
 
 
 def repeat_steps(
-    run: RunFile, values: dict[str, Any], start: tuple[int, int], scratch: Path, *, run_code: bool,
+    run: RunFile, values: dict[str, Any], start: tuple[int, int], scratch: Path, *, code: str,
     checkpoint: Path | None = None,
 ) -> Steps:  # fmt: skip
     """Train the steps after a starting point again; `start` has its step, and the number of steps after it."""
     after, num_steps = start
-    folder = train_again(run, values, num_steps, scratch, run_code=run_code, checkpoint=checkpoint)
+    folder = train_again(run, values, num_steps, scratch, code=code, checkpoint=checkpoint)
     outcome = records.read_json(scratch / "job" / records.rank_file("outcome", 0))
     found = recorded_steps(folder, num_steps, after)
     return replace(found, weights=tuple(outcome["weights"]), run=read_typed(folder, RunFile))
@@ -234,25 +226,33 @@ def compare_steps(expected: Steps, found: Steps, precision: str, after: int = 0)
     else:
         return Comparison("equal")
     allowed = (TOLERANCES.get(precision) or TRAINED_TOLERANCES.get(precision) or TOLERANCES["fp32"]).losses
-    loss, norm = (largest_difference(getattr(found, key), getattr(expected, key)) for key in ("losses", "grad_norms"))
+    loss, norm = (_difference(getattr(found, key), getattr(expected, key)) for key in ("losses", "grad_norms"))
     what = f"losses differ by up to {loss:.1e}, gradient norms by {norm:.1e}"
+    if not loss and not norm:
+        what = "losses and gradient norms are equal"
     if names:
-        what += f", weights in {len(names)} tensors"
+        what += f", the weights of {counted(len(names), 'tensor')} differ"
     status = "within the bound" if max(loss, norm) <= allowed else "different"
     step = after + number + 1
     return Comparison(status, f"from step {step} on, {what}", f"{allowed:.0e}", step, tuple(names[:MAX_NAMES]))
 
 
-def make_reference(run: RunFile, values: dict[str, Any], num_steps: int, folder: Path, *, run_code: bool) -> Reference:
+def _difference(found: Sequence[float | None], expected: Sequence[float | None]) -> float:
+    """Return the largest relative difference; a norm that both lack is that of a step that fp16 skipped."""
+    pairs = [pair for pair in zip_longest(found, expected) if pair != (None, None)]
+    return largest_difference([own for own, _ in pairs], [one for _, one in pairs])
+
+
+def make_reference(run: RunFile, values: dict[str, Any], num_steps: int, folder: Path, *, code: str) -> Reference:
     """Train the steps in one process without dropout, in the most exact precision of this machine.
 
     Raises:
         ParatuneError: One process cannot train them here, or the model uses random numbers without dropout.
     """
-    loaded = LoadedConfig(Config.model_validate(values), {}, values, source_of(run, run_code))
+    loaded = LoadedConfig(Config.model_validate(values), {}, values, source_of(run, code))
     common, _ = common_values(loaded, int(run.world_size or 1), num_steps)
     single = strategy_candidate(loaded, common, "single", 1)
-    part = run_part(loaded, single, num_steps, folder, reference=None, run_code=run_code, environment=OFFLINE)
+    part = run_part(loaded, single, num_steps, folder, reference=None, code=code, environment=OFFLINE)
     losses, norms = (tuple(number_in(value) for value in of) for of in (part.losses, part.grad_norms))
     return Reference(
         precision=part.precision, rows=part.rows, losses=losses, grad_norms=norms, weights=dict(part.weights),  # type: ignore[arg-type]
@@ -262,7 +262,7 @@ def make_reference(run: RunFile, values: dict[str, Any], num_steps: int, folder:
 
 def compare_with_reference(
     run: RunFile, values: dict[str, Any], reference: Reference, strategy: str, num_processes: int, folder: Path, *,
-    precision: str | None, run_code: bool,
+    precision: str | None, code: str,
 ) -> Comparison:  # fmt: skip
     """Train the steps in another way without dropout, and compare them with a reference by the certificate's bound.
 
@@ -276,11 +276,11 @@ def compare_with_reference(
     refuse_absent(values)
     values = deepcopy(values)
     values["batch"] |= {"global": max(map(len, reference.rows)), "per_device": None, "grad_accum_steps": None}
-    loaded = LoadedConfig(Config.model_validate(values), {}, values, source_of(run, run_code))
+    loaded = LoadedConfig(Config.model_validate(values), {}, values, source_of(run, code))
     common, _ = common_values(loaded, num_processes, len(reference.losses))
     candidate = strategy_candidate(loaded, common, strategy, num_processes)
     part = run_part(
-        loaded, candidate, len(reference.losses), folder, precision, reference="", run_code=run_code,
+        loaded, candidate, len(reference.losses), folder, precision, reference="", code=code,
         environment=OFFLINE,
     )  # fmt: skip
     about = records.read_json(folder / records.rank_file("outcome", 0))["about"]
@@ -333,10 +333,16 @@ def other_data(recorded: RunFile, found: RunFile) -> list[str]:
     return [f"the content of data.{name} is not that of the record" for name in changed]
 
 
-def source_of(run: RunFile, run_code: bool) -> Path:
+def session_at(record: RunRecord, step: int) -> RunFile:
+    """Return run.json with the values of the session that made the step after this one."""
+    begun = [one for one in record.run.sessions if type(one.get("step")) is int and one["step"] <= step]
+    return in_session(record.folder, record.run, begun[-1]) if step and begun else record.run
+
+
+def source_of(run: RunFile, code: str) -> Path:
     """Return the file of the configuration, beside which own code is if it may run."""
     place = getattr(run, "config_file", None)
-    return Path(place if run_code and isinstance(place, str) else records.RUN_FILE)
+    return Path(place if code and isinstance(place, str) else records.RUN_FILE)
 
 
 def steps_of(start: Start) -> Steps:
