@@ -55,7 +55,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 84_735
+MOST = 84_765
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side, studies and verify add."""
 
 REWRITTEN = (
