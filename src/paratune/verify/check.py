@@ -30,11 +30,11 @@ from paratune.records.sweep import RUNS_FOLDER, SWEEP_FILE, read_sweep, write_sw
 from paratune.records.typed import RunFile
 from paratune.reports.published import UNTOLD
 from paratune.verify.claims import agreement, changed_claims, choose_runs, find_claims, key_of, read_systems
-from paratune.verify.publication import INPUT, Publication, Start, differing, opened
+from paratune.verify.publication import INPUT, Publication, StartingPoint, differing, opened
 from paratune.verify.publish import VERSIONS, run_facts
 from paratune.verify.steps import (
     MAX_PROCESSES,
-    Comparison,
+    StepComparison,
     Steps,
     compare_steps,
     compare_with_reference,
@@ -67,7 +67,9 @@ class Way:
     def is_other(self) -> bool:
         return (self.strategy, self.nproc, self.precision, self.device) != (None,) * 4
 
-    def values_of(self, run: RunFile, folder: Path, start: Start | None, place: Path, **more: Any) -> dict[str, Any]:
+    def values_of(
+        self, run: RunFile, folder: Path, start: StartingPoint | None, place: Path, **more: Any
+    ) -> dict[str, Any]:
         """Return `probe_values` of a run with the places here; `folder` is that of the publication."""
         own: dict[str, Any] = {}
         for key, value in (start.inputs if start is not None else {}).items():
@@ -222,8 +224,8 @@ def _machine(publication: Publication) -> list[str]:
 
 
 def _check_start(
-    folder: Path, start: Start, record: RunRecord | None, scratch: Path, way: Way, machine: Sequence[str]
-) -> tuple[Comparison, float | None]:
+    folder: Path, start: StartingPoint, record: RunRecord | None, scratch: Path, way: Way, machine: Sequence[str]
+) -> tuple[StepComparison, float | None]:
     """Train the steps of a starting point: to the bit, else by the bound.
 
     Returns:
@@ -281,7 +283,7 @@ def _check_start(
         if found is not None and found.status != "equal":
             return found, ratio
         log.warning("%s is not checked: %s", start.run, error, extra=coded("publication.not_checked", run=start.run))
-        return Comparison("not checked", plain(error)), ratio
+        return StepComparison("not checked", plain(error)), ratio
     reason = "; ".join(dict.fromkeys(filter(None, (*reason.split("; "), *(by_bound.reason or "").split("; ")))))
     if found is not None and (reasons or by_bound.status == "different"):
         step = 0 if by_bound.first_step == 0 else found.first_step

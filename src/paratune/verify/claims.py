@@ -18,9 +18,9 @@ from paratune.reports.systems.model import Systems
 from paratune.verdicts import MeasureComparison, Verdict
 from paratune.verdicts.finding import POWER, power_different, power_equal
 from paratune.verdicts.words import comparison_words
-from paratune.verify.publication import Claim
+from paratune.verify.publication import ReportedClaim
 
-Decided = tuple[Claim, MeasureComparison | None]
+Decided = tuple[ReportedClaim, MeasureComparison | None]
 """A claim with the comparison that decides it; None for one that the matrix names."""
 
 
@@ -43,7 +43,7 @@ def find_claims(systems: Systems) -> list[Decided]:
         for number, (named, line) in enumerate(zip(published.claims, lines, strict=True), start=1):
             text, result, change, _where = line
             known: Any = result.text if result.text in (HOLDS, FAILS) else UNTOLD
-            claim = Claim(
+            claim = ReportedClaim(
                 claim=f"{text.text} ({change.text})", configuration=named.text, baseline=f"{number}",
                 measure=named.measure,
                 result=known, outcome="named", runs=result.runs,
@@ -61,7 +61,7 @@ def _of_verdict(verdict: Verdict, title: str = "") -> Iterator[Decided]:
         outcome: Any = "cannot tell"
         if one.outcome == "equal" or (one.outcome == "different" and one.is_better is not None):
             outcome = "equal" if one.outcome == "equal" else "better" if one.is_better else "worse"
-        claim = Claim(
+        claim = ReportedClaim(
             claim=f"{where}{verdict.head}: {comparison_words(one, verdict.task)}", baseline=verdict.baseline,
             configuration=f"{where}{verdict.label}", measure=" ".join(filter(None, (one.split, one.measure))),
             result="cannot tell" if outcome == "cannot tell" else "holds", outcome=outcome, change=one.change,
@@ -70,12 +70,14 @@ def _of_verdict(verdict: Verdict, title: str = "") -> Iterator[Decided]:
         yield claim, one
 
 
-def key_of(claim: Claim) -> tuple[str, ...]:
+def key_of(claim: ReportedClaim) -> tuple[str, ...]:
     """Return what a claim is about, without its result."""
     return (claim.configuration, claim.baseline, claim.measure)
 
 
-def changed_claims(published: Sequence[Claim], decided: Sequence[Decided], *, same_words: bool = True) -> list[str]:
+def changed_claims(
+    published: Sequence[ReportedClaim], decided: Sequence[Decided], *, same_words: bool = True
+) -> list[str]:
     """Return the claims that the records of the publication do not give, each as a text with both results.
 
     `same_words`: the publication was made by this version, which would use the same words.
@@ -100,7 +102,7 @@ def changed_claims(published: Sequence[Claim], decided: Sequence[Decided], *, sa
     return [*problems, *(f"not claimed: {one.claim} [{one.result}]" for one in known.values())]
 
 
-def agreement(claim: Claim, own: Claim | None) -> str:
+def agreement(claim: ReportedClaim, own: ReportedClaim | None) -> str:
     """Return whether runs that were made here agree with a claim: yes, no or cannot tell."""
     if own is None or UNTOLD in (own.result, claim.result):
         return UNTOLD
@@ -109,7 +111,7 @@ def agreement(claim: Claim, own: Claim | None) -> str:
 
 def choose_runs(
     decided: Sequence[Decided], systems: Systems, seconds_of: Callable[[str], float | None], limit_s: float
-) -> tuple[list[str], list[Claim], list[str], float]:
+) -> tuple[list[str], list[ReportedClaim], list[str], float]:
     """Choose the cheapest runs that decide claims: those of the claim that costs least first, while they fit.
 
     A claim needs as many runs of both sides as find a change of the recorded size, by the recorded variances, with a
@@ -123,7 +125,7 @@ def choose_runs(
         The names of the runs, with both sides in turn; the claims that they decide; the claims that do not fit, with
         the reason; and the expected seconds.
     """
-    chosen, claims, left_out, total = dict[str, None](), list[Claim](), list[str](), 0.0
+    chosen, claims, left_out, total = dict[str, None](), list[ReportedClaim](), list[str](), 0.0
     waiting = [(claim, _needed_runs(claim, one, systems)) for claim, one in decided if claim.result != UNTOLD]
 
     def cost(names: Sequence[str]) -> float:
@@ -143,7 +145,7 @@ def choose_runs(
     return [*chosen], claims, left_out, total
 
 
-def _needed_runs(claim: Claim, found: MeasureComparison | None, systems: Systems) -> list[str]:
+def _needed_runs(claim: ReportedClaim, found: MeasureComparison | None, systems: Systems) -> list[str]:
     """Return the names of the first runs of both sides that decide a claim; all of them where variances do not tell."""
     by_side = [[run.name for run in member.runs] for member in systems.measured]
     sides = [names for names in by_side if not claim.runs or set(claim.runs) & set(names)]

@@ -61,7 +61,7 @@ class Reference(_Part):
     norms: dict[str, _Number]  # of the gradient of each tensor in the first step
 
 
-class Start(_Part):
+class StartingPoint(_Part):
     """A starting point of a run, and what its next steps give."""
 
     run: str
@@ -95,7 +95,7 @@ class RunFacts(_Part):
     versions: dict[str, str | None]
 
 
-class Claim(_Part):
+class ReportedClaim(_Part):
     """A result of the report: of a configuration against its baseline in one measure, or one that the matrix names."""
 
     claim: str
@@ -121,8 +121,8 @@ class Publication(_Part):
     versions: dict[str, str | None]
     hardware: list[dict[str, object]]
     runs: tuple[RunFacts, ...]
-    starts: tuple[Start, ...]
-    claims: tuple[Claim, ...]
+    starts: tuple[StartingPoint, ...]
+    claims: tuple[ReportedClaim, ...]
     left_out: tuple[str, ...] = ()
     files: tuple[BundledFile, ...]
 

@@ -31,7 +31,16 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table
 from paratune.verify.claims import find_claims
 from paratune.verify.page import publication_document
-from paratune.verify.publication import CONSTRAINTS, FILE, NAME_LENGTH, NUM_STEPS, PAGE, Publication, RunFacts, Start
+from paratune.verify.publication import (
+    CONSTRAINTS,
+    FILE,
+    NAME_LENGTH,
+    NUM_STEPS,
+    PAGE,
+    Publication,
+    RunFacts,
+    StartingPoint,
+)
 from paratune.verify.steps import (
     compare_steps,
     make_reference,
@@ -77,7 +86,7 @@ def publish(
     ):
         _copy_records(sources[0], systems.runs, folder)
         tables = _write_report(folder, sources)
-        starts, left_out = list[Start](), [f"{one.name}: {one.reason}" for one in unfinished]
+        starts, left_out = list[StartingPoint](), [f"{one.name}: {one.reason}" for one in unfinished]
         for line in left_out:
             log.warning("left out: %s", line, extra=coded("publication.no_start"))
         added: dict[str, Paths] = {}
@@ -214,7 +223,7 @@ def _write_report(folder: Path, sources: Sequence[Path]) -> tuple[Table, ...]:
     return tables
 
 
-def _start(run: RunRecord, scratch: Path, inputs: Paths, checkpoint: Path | None, *, run_code: bool) -> Start:
+def _start(run: RunRecord, scratch: Path, inputs: Paths, checkpoint: Path | None, *, run_code: bool) -> StartingPoint:
     """Train the first steps of a run again, and demand those of its record.
 
     Raises:
@@ -250,7 +259,7 @@ def _start(run: RunRecord, scratch: Path, inputs: Paths, checkpoint: Path | None
             raise
         except ParatuneError as error:
             reason = "; ".join(filter(None, (reason, f"no reference for other machines: {error}")))
-    return Start(
+    return StartingPoint(
         run=run.name, step=after, losses=found.losses, grad_norms=found.grad_norms, reason=reason,
         weights=tuple(dict(one) for one in found.weights), reference=reference, inputs=dict(inputs),
         repeated=compared.status,  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ from paratune.records.certificate import SMALLEST_TENSOR, TOLERANCES, TRAINED_TO
 from paratune.records.finished import RunRecord, in_session, number_in, read_typed
 from paratune.records.typed import RunFile
 from paratune.verify.certify import run_part, start_job
-from paratune.verify.publication import Reference, Start
+from paratune.verify.publication import Reference, StartingPoint
 
 RUN = "steps"
 MAX_THREADS, MAX_PROCESSES = 256, 64  # a record of others may name any number
@@ -52,7 +52,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StepComparison:
     """How the steps differ from those of a publication or of a record."""
 
     status: str  # equal, within the bound, different, not checked
@@ -213,7 +213,7 @@ def repeat_steps(
     return replace(found, weights=tuple(outcome["weights"]), run=read_typed(folder, RunFile))
 
 
-def compare_steps(expected: Steps, found: Steps, precision: str, after: int = 0) -> Comparison:
+def compare_steps(expected: Steps, found: Steps, precision: str, after: int = 0) -> StepComparison:
     """Compare steps to the bit, else by the bound of the certificate for two trainings in this precision."""
     for number, values in enumerate(zip(expected.losses, expected.grad_norms, strict=True)):
         own = found.losses[number : number + 1], found.grad_norms[number : number + 1]
@@ -224,7 +224,7 @@ def compare_steps(expected: Steps, found: Steps, precision: str, after: int = 0)
         if own != ((values[0],), (values[1],)) or names:
             break
     else:
-        return Comparison("equal")
+        return StepComparison("equal")
     allowed = (TOLERANCES.get(precision) or TRAINED_TOLERANCES.get(precision) or TOLERANCES["fp32"]).losses
     loss, norm = (_difference(getattr(found, key), getattr(expected, key)) for key in ("losses", "grad_norms"))
     what = f"losses differ by up to {loss:.1e}, gradient norms by {norm:.1e}"
@@ -234,7 +234,7 @@ def compare_steps(expected: Steps, found: Steps, precision: str, after: int = 0)
         what += f", the weights of {counted(len(names), 'tensor')} differ"
     status = "within the bound" if max(loss, norm) <= allowed else "different"
     step = after + number + 1
-    return Comparison(status, f"from step {step} on, {what}", f"{allowed:.0e}", step, tuple(names[:MAX_NAMES]))
+    return StepComparison(status, f"from step {step} on, {what}", f"{allowed:.0e}", step, tuple(names[:MAX_NAMES]))
 
 
 def _difference(found: Sequence[float | None], expected: Sequence[float | None]) -> float:
@@ -263,7 +263,7 @@ def make_reference(run: RunFile, values: dict[str, Any], num_steps: int, folder:
 def compare_with_reference(
     run: RunFile, values: dict[str, Any], reference: Reference, strategy: str, num_processes: int, folder: Path, *,
     precision: str | None, code: str,
-) -> Comparison:  # fmt: skip
+) -> StepComparison:  # fmt: skip
     """Train the steps in another way without dropout, and compare them with a reference by the certificate's bound.
 
     Args:
@@ -299,14 +299,14 @@ def compare_with_reference(
     bound = f"{part.precision}: gradients {limit.gradients:.0e}, losses {limit.losses:.0e}"
     if found["status"] == "holds" and not changed:
         largest = f"gradients differ by {differences['largest']:.1e}, losses by {found['loss_difference']:.1e}"
-        return Comparison("within the bound", f"{candidate.world_size} x {strategy}: {largest}", bound)
+        return StepComparison("within the bound", f"{candidate.world_size} x {strategy}: {largest}", bound)
     names = {*reference.weights, *part.weights}
     other = [name for name in sorted(names) if reference.weights.get(name) != part.weights.get(name)]
     tensors = other or [name for name in (found["gradient_tensor"],) if name and found["status"] == "differs"]
     by_step = enumerate(zip(reference.losses, part.losses, strict=False), start=1)
     step = next((number for number, (one, own) in by_step if largest_difference([own], [one]) > limit.losses), 1)
     why = "; ".join(filter(None, (*changed, found["reason"])))
-    return Comparison("different", why, bound, 0 if other else step, tuple(tensors[:MAX_NAMES]))
+    return StepComparison("different", why, bound, 0 if other else step, tuple(tensors[:MAX_NAMES]))
 
 
 def norm_differences(expected: Mapping[str, float], found: Mapping[str, float | None]) -> dict[str, Any]:
@@ -345,5 +345,5 @@ def source_of(run: RunFile, code: str) -> Path:
     return Path(place if code and isinstance(place, str) else records.RUN_FILE)
 
 
-def steps_of(start: Start) -> Steps:
+def steps_of(start: StartingPoint) -> Steps:
     return Steps(start.losses, start.grad_norms, start.weights)
