@@ -24,7 +24,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # what it writes.
     "commands": (("commands/*", "api/*", "cli.py", "__init__.py", "__main__.py"), PLAN + VERIFY, 6_980, 5_600),
     # certify is 260 of them.
-    "verify": (VERIFY, (), 2_100, 1_760),
+    "verify": (VERIFY, (), 2_115, 1_760),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
     # are drawn block by block, 330.
     "models": (("models/*",), (), 5_595, 4_900),
@@ -55,7 +55,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 84_765
+MOST = 84_780
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side, studies and verify add."""
 
 REWRITTEN = (

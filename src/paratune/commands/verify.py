@@ -81,16 +81,17 @@ def verify(
             print_result(f"{folder / PAGE}")
         return EXIT_OK
     result = check(files[0], way, hours=hours, out=folder / "again")
+    result["conclusion"] = conclusion(result)
     write_page(folder, verification_document(result), "verification", {"result": result})
     if json:
         print_json(result)
     else:
-        _show(result, conclusion(result), folder / PAGE)
+        _show(result, folder / PAGE)
     return EXIT_CODES[result["verdict"]]
 
 
-def _show(result: dict[str, Any], sentence: str, page: Path) -> None:
-    print_result(sentence)
+def _show(result: dict[str, Any], page: Path) -> None:
+    print_result(result["conclusion"])
     for one in result["starts"]:
         where = "" if not one["tensors"] else f" ({', '.join(one['tensors'])})"
         bound = f" [{one['bound']}]" if one["bound"] else ""

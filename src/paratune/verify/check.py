@@ -15,15 +15,7 @@ from paratune.base.units import utc_now
 from paratune.config.own_code import imported_code
 from paratune.config.plain import flatten
 from paratune.config.yaml_tree import read_scalar
-from paratune.errors import (
-    CheckpointError,
-    ConfigError,
-    LaunchError,
-    MissingDependency,
-    Stopped,
-    coded,
-    option_error,
-)
+from paratune.errors import CheckpointError, ConfigError, LaunchError, MissingDependency, Stopped, coded, option_error
 from paratune.records.finished import RunRecord, gpus_of, read_record
 from paratune.records.run_folder import trained_fingerprint
 from paratune.records.sweep import RUNS_FOLDER, SWEEP_FILE, read_sweep, write_sweep
