@@ -101,6 +101,7 @@ def test_the_same_machine_gives_the_same_bits(copy: tuple[Path, Cli]):
     assert (folder / "verified" / "p" / "index.html").is_file()
 
 
+@pytest.mark.thorough
 def test_a_zip_is_checked_as_its_folder(copy: tuple[Path, Cli]):
     folder, cli = copy
     shutil.make_archive(str(folder / "z"), "zip", folder, "p")
@@ -159,6 +160,7 @@ def test_a_changed_seed_is_named(copy: tuple[Path, Cli]):
     assert done.json["starts"][0]["status"] == "different"
 
 
+@pytest.mark.thorough
 def test_a_changed_version_is_named(copy: tuple[Path, Cli]):
     folder, cli = copy
     changed(folder / "p", "publication.json", lambda value: value["versions"].update(torch="1.0"))
@@ -166,6 +168,7 @@ def test_a_changed_version_is_named(copy: tuple[Path, Cli]):
     assert any(line.startswith("torch 1.0, here ") for line in result["machine"])
 
 
+@pytest.mark.thorough
 def test_a_changed_claim_is_named(copy: tuple[Path, Cli]):
     folder, cli = copy
 
@@ -178,6 +181,7 @@ def test_a_changed_claim_is_named(copy: tuple[Path, Cli]):
     assert any("mine is 10 times faster" in line for line in done.json["claims"]["problems"])
 
 
+@pytest.mark.thorough
 def test_a_changed_loss_in_a_record_is_a_changed_file(copy: tuple[Path, Cli]):
     folder, cli = copy
     path = next((folder / "p" / "runs").glob("*/summary.json"))
