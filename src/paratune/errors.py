@@ -23,7 +23,7 @@ EXIT_MISSING = 6
 EXIT_NOT_FINITE = 7
 EXIT_OUT_OF_MEMORY = 8
 EXIT_DIFFERS = 9
-"""`paratune certify`: a strategy does not train the same."""
+"""`paratune certify`: a strategy does not train the same; `verify`: something is not as it was published."""
 EXIT_HUNG = 10
 """No rank made progress for `run.hang_timeout_s`, and the watchdog ended the run."""
 EXIT_STOPPED = 75

@@ -77,6 +77,9 @@ def test_a_publication_has_claims_tables_records_and_starting_points(published: 
     }  # of steps 4, 8 and 12 the newest two are kept; 12 is the last step
     for start in publication["starts"]:
         assert len(start["losses"]) == len(start["weights"]) == 3
+        hashes = [tuple(sorted(one.items())) for one in start["weights"]]
+        assert len(set(hashes)) == 3  # each step changes the weights
+        assert start["weights"][0].keys() == initial[0]["reference"]["weights"].keys()
     assert initial[0]["reference"]["precision"] == "fp64"
     assert {claim["result"] for claim in publication["claims"]} <= {"holds", "does not hold", "cannot tell"}
     assert publication["claims"]
@@ -191,6 +194,26 @@ def test_a_changed_loss_in_a_record_is_a_changed_file(copy: tuple[Path, Cli]):
     done = cli("verify", "p", "--json")
     assert done.code == EXIT_DIFFERS
     assert any("summary.json was changed" in line for line in done.json["files"]["problems"])
+
+
+def test_one_changed_hash_of_a_weight_is_named(copy: tuple[Path, Cli]):
+    folder, cli = copy
+    name = sorted(read_json(folder / "p" / "publication.json")["starts"][0]["weights"][2])[1]
+    changed(folder / "p", "publication.json", lambda value: value["starts"][0]["weights"][2].update({name: "0" * 64}))
+    done = cli("verify", "p", "--json")
+    assert done.code == EXIT_DIFFERS
+    start = done.json["starts"][0]
+    assert (start["status"], start["first_step"], start["tensors"]) == ("different", 3, [name])
+
+
+def test_an_unreadable_record_is_unknown_and_not_different(copy: tuple[Path, Cli]):
+    folder, cli = copy
+    changed(folder / "p", "publication.json", lambda value: value.update(starts=[]))
+    name = read_json(folder / "p" / "publication.json")["runs"][0]["run"]
+    changed(folder / "p", f"runs/{name}/run.json", lambda run: run.update(schema_version=9))
+    done = cli("verify", "p", "--json")
+    assert (done.code, done.json["verdict"], done.json["facts"]) == (EXIT_FAILED, "not checked", [])
+    assert any(name in line for line in done.json["not_checked"])
 
 
 def test_changed_losses_and_configurations_are_named(copy: tuple[Path, Cli]):

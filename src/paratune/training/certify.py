@@ -30,8 +30,7 @@ from paratune.models.load import log_new_weights
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import Place, place_from_environment
 from paratune.strategies.protocol import Strategy
-from paratune.training.first_steps import FirstStepsJob, tensor_hashes, train_first_steps
-from paratune.training.gradients import FLOORS, Differences, compare_gradients
+from paratune.training.gradients import FLOORS, Differences, compare_gradients, tensor_hashes
 from paratune.training.prepare import (
     Prepared,
     batch_sizes,
@@ -76,19 +75,24 @@ class CertificateJob:
 def run_job(path: Path, stop: StopRequest) -> int:
     """Run the job of a file and return the exit code; write an error to a file for the process that started it."""
     values, place = records.read_json(path), place_from_environment()
-    job = FirstStepsJob(**values) if "mode" in values else CertificateJob(**values)
+    folder = Path(values["folder"])
     set_up_logging(speaks=place.rank == 0 and values.get("reference") is None, rank=place.rank)
     try:
-        outcome = train_first_steps(job, stop) if isinstance(job, FirstStepsJob) else train_job(job, place, stop)
+        if "mode" in values:
+            from paratune.training.first_steps import FirstStepsJob, train_first_steps  # certify needs no whole run
+
+            outcome = train_first_steps(FirstStepsJob(**values), stop)
+        else:
+            outcome = train_job(CertificateJob(**values), place, stop)
     except Exception as error:
         known = isinstance(error, ParatuneError)
         code = error.code if isinstance(error, ParatuneError) else "launch.rank_lost"
-        values = {"kind": type(error).__name__, "code": code, "message": str(error), "known": known}
-        records.write_json(Path(job.folder) / records.rank_file("error", place.rank), values)
+        about = {"kind": type(error).__name__, "code": code, "message": str(error), "known": known}
+        records.write_json(folder / records.rank_file("error", place.rank), about)
         if isinstance(error, ParatuneError):
             return error.exit_code
         raise
-    records.write_json(Path(job.folder) / records.rank_file("outcome", place.rank), outcome)
+    records.write_json(folder / records.rank_file("outcome", place.rank), outcome)
     return EXIT_OK
 
 
@@ -238,16 +242,16 @@ def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> d
         largest = max(float(tensor.abs().max()) for tensor in gradients.values())
         save_file(gradients, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
         same = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}
-        return same | {"norms": norms_of(gradients.items())}
+        return same | {"norms": _norms_of(gradients.items())}
     if not job.reference:
-        return {"norms": norms_of(moments)}
+        return {"norms": _norms_of(moments)}
     reference = Path(job.reference) / "gradients.safetensors"
     return compare_gradients(
         reference, moments, floor=FLOORS[prepared.precision.name], is_first=strategy.layout.rank == 0
     )
 
 
-def norms_of(moments: Iterable[tuple[str, Tensor | None]]) -> dict[str, float]:
+def _norms_of(moments: Iterable[tuple[str, Tensor | None]]) -> dict[str, float]:
     """Return the norm of each gradient by the name of its tensor; empty on ranks without tensors."""
     named = ((key.removeprefix("optimizer/").removesuffix("/exp_avg"), tensor) for key, tensor in moments)
     return {name: float(tensor.detach().double().norm()) for name, tensor in named if tensor is not None}

@@ -1,13 +1,8 @@
 """The work of one process of `paratune publish` and `verify`: it trains the first steps of a recorded run again."""
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.sections import Config
@@ -15,6 +10,7 @@ from paratune.engine.stop import StopRequest
 from paratune.errors import Stopped
 from paratune.records.run_folder import Mode
 from paratune.strategies.protocol import Strategy
+from paratune.training.gradients import tensor_hashes
 from paratune.training.run import train
 
 
@@ -70,16 +66,3 @@ def train_first_steps(job: FirstStepsJob, stop: StopRequest) -> dict[str, Any]:
         if len(after.weights) < job.num_steps:
             raise
     return {"weights": after.weights}
-
-
-def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
-    """Return the SHA-256 of each tensor in float32 by name; empty on ranks without tensors. Collective.
-
-    -0 counts as 0, because a weight that is gathered as a sum of its parts and zeros has lost the sign.
-    """
-    hashes = {}
-    for key, tensor in tensors:
-        if tensor is not None:
-            whole = (tensor.detach().float().cpu() + 0.0).contiguous().view(-1).view(torch.uint8)
-            hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
-    return hashes

@@ -1,10 +1,12 @@
-"""Compares the gradients of a strategy with those of the reference, per tensor and over all tensors."""
+"""Compares the gradients of a strategy with those of the reference, and returns hashes of tensors."""
 
+import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
@@ -111,3 +113,16 @@ def relative_difference(tensor: Tensor, expected: Tensor, largest: float, floor:
     if math.isnan(difference):
         return math.inf
     return difference / scale if scale else difference
+
+
+def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
+    """Return the SHA-256 of each tensor in float32 by name; empty on ranks without tensors. Collective.
+
+    -0 counts as 0, because a weight that is gathered as a sum of its parts and zeros has lost the sign.
+    """
+    hashes = {}
+    for key, tensor in tensors:
+        if tensor is not None:
+            whole = (tensor.detach().float().cpu() + 0.0).contiguous().view(-1).view(torch.uint8)
+            hashes[key.removeprefix("model/")] = hashlib.sha256(whole.numpy().data).hexdigest()
+    return hashes

@@ -106,7 +106,7 @@ def read_way(words: Sequence[str], strategy: str | None, nproc: int | None, *, r
 
 
 def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str, Any]:
-    """Return the result of a verification; docs/howto/verify.md describes its fields.
+    """Return the result of a verification, which report.json has as `result`.
 
     Args:
         path: Folder or zip of a publication.
@@ -117,7 +117,7 @@ def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str,
         CheckpointError: It is no publication, or not safe to read.
     """
     with opened(path) as (folder, publication, problems), scratch_folder() as scratch:
-        facts, known, code = _records(folder, publication)
+        facts, known, code, unknown = _records(folder, publication)
         if code:
             text = "it names code of its own, which is %s: %s"
             where = coded("publication.own_code", names=code)
@@ -127,12 +127,14 @@ def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str,
         for number, start in enumerate(publication.starts):
             part = scratch / str(number)
             part.mkdir()
-            found, ratio = _check_start(folder, start, known.get(start.run), part, way, machine)
+            found, ratio = _check_start(folder, start, known.get(start.run), part, way)
             shutil.rmtree(part)
             ratios += [] if ratio is None else [ratio]
             starts.append({"run": start.run, "step": start.step, **asdict(found)})
         claims, rerun, is_computed = list[str](), None, False
         try:
+            if len(known) < len(publication.runs):
+                raise CheckpointError("not all records can be read", code="run.damaged")
             systems = read_systems(folder, [one.run for one in publication.runs])
             decided = find_claims(systems)
             same_words = publication.versions.get("paratune") == __version__
@@ -141,7 +143,7 @@ def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str,
             facts += [
                 f"{one.run} is of the configuration {labels.get(one.run)}, and publication.json has {one.configuration}"
                 for one in publication.runs
-                if labels.get(one.run) != one.configuration
+                if labels.get(one.run, one.configuration) != one.configuration
             ]
             if hours is not None:
                 seconds = {name: _expected_s(record, ratios) for name, record in known.items()}
@@ -150,10 +152,10 @@ def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str,
         except Stopped:
             raise
         except Exception as error:  # whatever records of others have
-            facts.append(f"the claims cannot be computed: {plain(error)}")
+            unknown.append(f"the claims cannot be computed: {plain(error)}")
         statuses = [one["status"] for one in starts]
         verdict = "different" if problems or facts or claims or "different" in statuses else "not checked"
-        if verdict != "different" and statuses.count("not checked") < len(statuses):
+        if verdict != "different" and not unknown and statuses.count("not checked") < len(statuses):
             verdict = "within the bound" if "within the bound" in statuses else "equal"
         without = {one.configuration for one in publication.runs}
         without -= {
@@ -166,15 +168,15 @@ def verify(path: Path, way: Way, *, hours: float | None, out: Path) -> dict[str,
             "claims": {"num": len(publication.claims), "problems": claims, "checked": is_computed},
             "rerun": rerun,
             "not_checked": [
-                *publication.left_out, *(f"{one} has no starting point" for one in sorted(without)),
+                *unknown, *publication.left_out, *(f"{one} has no starting point" for one in sorted(without)),
                 *(f"{one['run']}: {one['reason']}" for one in starts if one["status"] == "not checked"),
             ],
         }  # fmt: skip
 
 
-def _records(folder: Path, publication: Publication) -> tuple[list[str], dict[str, RunRecord], list[str]]:
-    """Return what the records of the runs do not have as publication.json says, the records, and code they name."""
-    facts, found, code = list[str](), dict[str, RunRecord](), list[str]()
+def _records(folder: Path, publication: Publication) -> tuple[list[str], dict[str, RunRecord], list[str], list[str]]:
+    """Return what records do not have as publication.json says, the records, code that they name, and unread ones."""
+    facts, found, code, unknown = list[str](), dict[str, RunRecord](), list[str](), list[str]()
     for known in publication.runs:
         try:
             record = read_record(folder / RUNS_FOLDER / known.run, known.run)
@@ -185,14 +187,14 @@ def _records(folder: Path, publication: Publication) -> tuple[list[str], dict[st
             said = flatten(known.model_dump()) | {"seed of the configuration": own["seed"]}
             facts += [f"{known.run}: {text}" for text in differing(said, flatten(own), "in its record")]
         except Exception as error:
-            facts.append(f"the record of {known.run} cannot be read: {plain(error)}")
+            unknown.append(f"the record of {known.run} cannot be read: {plain(error)}")
             continue
         found[known.run] = record
     for start in publication.starts:
         try:
             recorded = recorded_steps(folder / RUNS_FOLDER / start.run, len(start.losses), start.step)
         except Exception as error:
-            facts.append(f"{start.run}: {plain(error)}")
+            unknown.append(f"{start.run}: {plain(error)}")
             continue
         said_steps = Steps(start.losses, start.grad_norms)
         precision = str(found[start.run].setting("precision")) if start.run in found else ""
@@ -201,7 +203,8 @@ def _records(folder: Path, publication: Publication) -> tuple[list[str], dict[st
     listed = {known.run for known in publication.runs}
     runs = folder / RUNS_FOLDER
     others = sorted(path.name for path in (runs.iterdir() if runs.is_dir() else ()) if path.name not in listed)
-    return [*facts, *(f"{plain(name)} has a record and is not in publication.json" for name in others)], found, code
+    facts += [f"{plain(name)} has a record and is not in publication.json" for name in others]
+    return facts, found, code, unknown
 
 
 def _machine(publication: Publication) -> list[str]:
@@ -210,13 +213,16 @@ def _machine(publication: Publication) -> list[str]:
     here = hardware.describe_node(Path())
     for node in publication.hardware[:1]:
         found += differing({key: node.get(key) for key in ("cpu_model", "cpu_flags")}, here)
-        names = [", ".join(str(gpu.get("name")) for gpu in gpus_of(one)) or "none" for one in (node, here)]
-        found += differing({"GPUs": names[0]}, {"GPUs": names[1]})
+        found += differing({"GPUs": _gpu_names([node])}, {"GPUs": _gpu_names([here])})
     return found
 
 
+def _gpu_names(nodes: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(sorted({str(gpu.get("name")) for node in nodes for gpu in gpus_of(node)})) or "none"
+
+
 def _check_start(
-    folder: Path, start: StartingPoint, record: RunRecord | None, scratch: Path, way: Way, machine: Sequence[str]
+    folder: Path, start: StartingPoint, record: RunRecord | None, scratch: Path, way: Way
 ) -> tuple[StepComparison, float | None]:
     """Train the steps of a starting point: to the bit, else by the bound.
 
@@ -244,10 +250,10 @@ def _check_start(
                 assert steps.run is not None
                 found = compare_steps(steps_of(start), steps, str(run.config.get("precision")), start.step)
                 reasons = other_data(run, steps.run)
-                if same_weights := run.model.init_fingerprint == steps.run.model.init_fingerprint:
-                    # Dropout has other masks on another kind of device.
-                    is_same_device = run.device == steps.run.device and not any("GPUs" in text for text in machine)
-                else:
+                # Dropout has other masks on another kind of device.
+                gpus = [_gpu_names(one.hardware) if one.device == "cuda" else "" for one in (run, steps.run)]
+                is_same_device = run.device == steps.run.device and gpus[0] == gpus[1]
+                if not (same_weights := run.model.init_fingerprint == steps.run.model.init_fingerprint):
                     reasons.append("the initial weights are not those of the record")
                 reason = "; ".join(filter(None, (*reasons, found.reason)))
                 found = replace(found, status="different" if reasons else found.status, reason=reason or None)
@@ -308,6 +314,7 @@ def _rerun(
             way.refuse_code(values)
             values |= {"measure": record.run.config["measure"] | {"profile_steps": 0, "plan": False}}
             values["checkpoint"] |= {"every": "never", "steps": None}
+            values["data"]["num_workers"] = record.run.config["data"].get("num_workers", 0)  # times depend on it
             if not _is_made(place / name, values):
                 if (left_s := hours * 3600 - (time.monotonic() - began)) < 1:
                     failed.append(f"{name}: the time was over")
@@ -366,8 +373,8 @@ def class_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
             with opened(path) as (folder, publication, problems):
                 line |= {"author": publication.author, "num_runs": len(publication.runs), "problems": [*problems]}
                 line["claims"] = [f"{one.claim} [{one.result}]" for one in publication.claims if one.result != UNTOLD]
-                facts, known, code = _records(folder, publication)
-                line["problems"] += [*facts, *(f"names code: {name}" for name in code)]
+                facts, known, code, unknown = _records(folder, publication)
+                line["problems"] += [*facts, *unknown, *(f"names code: {name}" for name in code)]
                 line["problems"] += changed_claims(publication.claims, find_claims(read_systems(folder, [*known])))
                 for name in known:
                     steps = [

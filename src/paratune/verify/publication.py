@@ -32,6 +32,7 @@ from paratune.errors import CheckpointError
 from paratune.hub.bundle import BundledFile, hash_file, name_problem
 from paratune.records import CHECKPOINTS_FOLDER, read_object
 from paratune.records.sweep import RUNS_FOLDER
+from paratune.reports.runs.machine import value_text
 
 FILE, PAGE, CONSTRAINTS, NAME_LENGTH = "publication.json", "index.html", "constraints.txt", 300
 MAX_JSON_BYTES, NUM_STEPS = 64 * MIB, 3
@@ -256,7 +257,7 @@ def _unsafe(path: Path, problem: str) -> CheckpointError:
 def differing(recorded: Mapping[str, object], own: Mapping[str, object], where: str = "here") -> list[str]:
     """Return what differs between two groups of facts as texts such as "torch 2.11, here 2.13"."""
     return [
-        f"{key} {plain(value or 'n/a')}, {where} {plain(own.get(key) or 'n/a')}"
+        f"{key} {plain(value_text(value))}, {where} {plain(value_text(own.get(key)))}"
         for key, value in recorded.items()
         if value != own.get(key)
     ]
