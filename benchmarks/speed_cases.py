@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.data.order import epoch_order
+from paratune.data.read import read_table
 
 POOL_BATCHES = 50
 NUM_WARMUP_STEPS = 2
@@ -78,7 +79,7 @@ def write_case(case: Case, data: Path, work: Path, model: Path) -> dict[str, Any
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    table = pq.read_table(data / case.folder / "train.parquet")
+    table = _demo() if case.folder.startswith("demo:") else pq.read_table(data / case.folder / "train.parquet")
     rows = table.take(np.random.default_rng(1).permutation(table.num_rows))
     make = {"classification": _texts, "qa": _windows, "mlm": _documents}[case.kind]
     table, lengths = make(case, rows, tokenizer)
@@ -94,6 +95,13 @@ def write_case(case: Case, data: Path, work: Path, model: Path) -> dict[str, Any
         "num_samples": case.num_steps * case.batch_size,
         "num_tokens": int(lengths.sum()),
     }
+
+
+def _demo() -> pa.Table:
+    """Return demo:sentences with the labels of the other sets, 0 and 1."""
+    table = read_table("demo:sentences")
+    labels = [int(label == "positive") for label in table["label"].to_pylist()]
+    return table.set_column(table.column_names.index("label"), "label", pa.array(labels))
 
 
 def _texts(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]:

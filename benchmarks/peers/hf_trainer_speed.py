@@ -13,13 +13,13 @@ Question answering is cut and labelled as in transformers' run_qa.py, masked LM 
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import padding_free
 import pyarrow.parquet as pq
 import torch
-from datasets import Dataset
 from step_watch import NUM_PROFILED, StepWatch, now
 from transformers import (
     AutoModelForMaskedLM,
@@ -71,7 +71,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         callbacks=[Watch(watch)],
     )
     if settings["evaluates"]:
-        trainer.evaluate(rows.select(range(settings["batch_size"])))  # warm-up
+        trainer.evaluate(rows[: settings["batch_size"]])  # warm-up
         begin = now()
         trainer.evaluate(rows)
         watch.times = {"cpu_s": now()[0] - begin[0], "wall_s": now()[1] - begin[1]}
@@ -116,7 +116,7 @@ def _collator(settings: dict[str, Any], tokenizer: Any) -> Any:
     return DataCollatorWithPadding(tokenizer) if settings["side"] == "grouped" else None
 
 
-def _rows(settings: dict[str, Any], tokenizer: Any) -> Dataset:
+def _rows(settings: dict[str, Any], tokenizer: Any) -> list[dict[str, Any]]:
     table = pq.read_table(settings["file"])
     padding = {"padding": "max_length"} if settings["side"] == "padded" else {}
     options = {"truncation": True, "max_length": settings["max_length"], **padding}
@@ -126,15 +126,15 @@ def _rows(settings: dict[str, Any], tokenizer: Any) -> Dataset:
         return _answered(table, tokenizer, {**options, "truncation": "only_second", "stride": settings["stride"]})
     columns = settings["columns"]
     texts = [table[columns[key]].to_pylist() for key in ("text", "text_pair") if key in columns]
-    return Dataset.from_dict({**tokenizer(*texts, **options), "labels": table[columns["label"]].to_pylist()})
+    return _by_row({**tokenizer(*texts, **options), "labels": table[columns["label"]].to_pylist()})
 
 
-def _lines(table: Any, tokenizer: Any, options: dict[str, Any], column: str) -> Dataset:
+def _lines(table: Any, tokenizer: Any, options: dict[str, Any], column: str) -> list[dict[str, Any]]:
     """Make a window of each document, as run_mlm.py does with --line_by_line."""
-    return Dataset.from_dict(tokenizer(table[column].to_pylist(), return_special_tokens_mask=True, **options))
+    return _by_row(tokenizer(table[column].to_pylist(), return_special_tokens_mask=True, **options))
 
 
-def _answered(table: Any, tokenizer: Any, options: dict[str, Any]) -> Dataset:
+def _answered(table: Any, tokenizer: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Cut windows with a stride, label those without the answer with [CLS]."""
     answers = table["answers"].to_pylist()
     returned = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
@@ -153,7 +153,11 @@ def _answered(table: Any, tokenizer: Any, options: dict[str, Any]) -> Dataset:
         begins.append(begin)
         ends.append(end)
     inputs = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
-    return Dataset.from_dict({**inputs, "start_positions": begins, "end_positions": ends})
+    return _by_row({**inputs, "start_positions": begins, "end_positions": ends})
+
+
+def _by_row(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ BEGAN = time.perf_counter()
 COMMANDS = {
     "train": "Train the run in CONFIG, evaluate and save its model, and print the result.",
     "sweep": "Train every combination of MATRIX, select the best by validation, and write a report.",
-    "certify": "Check that strategies train the same thing: compare a few steps of CONFIG with one process.",
+    "certify": "Check that strategies and layouts train the same: compare a few steps of CONFIG with one process.",
     "launch": "Submit CONFIG to Slurm, on one node or several; the job saves, is queued again and resumes by itself.",
     "jobs": "Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/.",
     "toy-cluster": "Start or stop a Slurm cluster on this machine, to try jobs on.",

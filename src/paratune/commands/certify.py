@@ -18,19 +18,21 @@ log = logging.getLogger(__name__)
 def certify(
     config: Path,
     *,
-    strategies: str,
+    strategies: str = "",
+    layouts: str = "",
     set_: Overrides = (),
     nproc: int = 2,
     steps: int = 4,
     run_code: bool = False,
     json: Json = False,
 ) -> int:
-    """Check that strategies train the same thing: compare a few steps of CONFIG with one process.
+    """Check that strategies and layouts train the same: compare a few steps of CONFIG with one process.
 
     Dropout is off. The run itself is not changed; the certificate is written to RUN.certificate.
 
     Args:
         strategies: strategies, comma-separated, such as ddp,zero3,hsdp:2 (a value sets the first option)
+        layouts: values of batch.layout, comma-separated: one process with each of them is compared too
         nproc: number of processes of each strategy
         steps: number of steps to compare
         run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
@@ -53,7 +55,10 @@ def certify(
     refuse_baseline(loaded.config.baseline, "paratune certify compares")
     common, notes = common_values(loaded, nproc, steps)
     reference = strategy_candidate(loaded, common, "single", nproc)
-    candidates = strategy_candidates(loaded, common, strategy_names(strategies), nproc)
+    names = strategy_names(strategies) if strategies or not layouts.strip(" ,") else []
+    candidates = strategy_candidates(loaded, common, names, nproc)
+    for layout in dict.fromkeys(filter(None, map(str.strip, layouts.split(",")))):
+        candidates.append(strategy_candidate(loaded, common, "single", nproc, layout))
     set_up_logging(speaks=True)
     log.info("%s", "; ".join(notes))
     run = run_path(loaded.config)

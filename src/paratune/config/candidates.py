@@ -101,7 +101,7 @@ def strategy_candidates(
 
 
 def strategy_candidate(
-    loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int
+    loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int, layout: str = ""
 ) -> StrategyCandidate:
     """Return the configuration with one strategy.
 
@@ -110,11 +110,13 @@ def strategy_candidate(
         common: From `common_values`.
         name: `kind`, `kind:value` for its first option, `kind:option=value:...`, or package.module:Class.
         num_processes: Of each strategy except those for one process.
+        layout: In place of `batch.layout`; "" keeps that.
 
     Raises:
         ConfigError: There is no such strategy, or it has no such option or value.
     """
     values = deepcopy(dict(common))
+    values["batch"]["layout"] = layout or values["batch"]["layout"]
     values["strategy"], problems = strategy_section(loaded, name)
     size = values["batch"]["global"]
     is_alone = name in TRAITS and TRAITS[name].max_world_size == 1
@@ -124,14 +126,16 @@ def strategy_candidate(
     values, findings = validate_as(Config, values, "")
     problems += [problem.message for problem in findings.problems]
     if problems:
-        message = f"--strategies {name}: {'; '.join(problems)}"
-        raise ConfigError(message, code="cli.invalid_value", option="--strategies", name=name)
+        option, value = ("--layouts", layout) if layout else ("--strategies", name)
+        message = f"{option} {value}: {'; '.join(problems)}"
+        raise ConfigError(message, code="cli.invalid_value", option=option, name=value)
     config = Config.model_validate(values)
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
     # The caller sets the precision for its device; 16-bit weights allow only their own dtype.
     config = config.model_copy(update={"precision": strategy_options(config.strategy).get("param_dtype", "fp32")})
-    return StrategyCandidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
+    shown = f"{name}, {layout}" if layout else name
+    return StrategyCandidate(shown, config, config.model_dump(mode="json", by_alias=True), world_size)
 
 
 def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], list[str]]:

@@ -184,7 +184,7 @@ def run_part(
     config = strategy.config.model_copy(update={"precision": precision} if precision else {})
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     if reference is not None:
-        sections = ("strategy", "precision") if precision else ("strategy",)
+        sections = ("strategy", "batch.layout", *(["precision"] if precision else []))
         if problems := [found for found in check(config) if any(key.startswith(sections) for key in found.keys)]:
             raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
         refuse(reasons_against(config, traits, None, Ranks(world_size)))

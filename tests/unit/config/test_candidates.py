@@ -142,3 +142,13 @@ def test_steps_of_evaluations_and_checkpoints_are_limited_to_the_run(tmp_path: P
     values, _ = common_values(loaded, 2, 3)
     candidates = strategy_candidate(loaded, values, "ddp", 2).config
     assert (candidates.train.max_steps, candidates.evaluate.steps, candidates.checkpoint.steps) == (3, 3, 3)
+
+
+def test_one_process_with_another_layout_is_a_candidate(load: Any):
+    loaded = load()
+    common, _ = common_values(loaded, 2, 4)
+    padded = strategy_candidate(loaded, common, "single", 2, "padded")
+    assert (padded.name, padded.world_size, padded.config.batch.layout) == ("single, padded", 1, "padded")
+    assert common["batch"]["layout"] == "auto"  # the others keep the layout of the file
+    with raises_code("cli.invalid_value", "--layouts rows", "padded"):
+        strategy_candidate(loaded, common, "single", 2, "rows")
