@@ -1,4 +1,4 @@
-"""Build the site of the documentation: collect pages, generate the reference, run Zensical, check all links.
+"""Build the site of the documentation: collect pages, run Zensical, check all links.
 
 The pages keep the folders of the repository (docs/, benchmarks/, configs/), so that links work in both. The README is
 the home page. A link to a source file or a folder leads to a page made from it.
@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from check import problems_of
-from reference import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
@@ -28,12 +27,10 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def collect(pages: Path) -> None:
-    """Write all pages, generated ones too, and the files that they link to, below `pages`."""
+    """Write all pages and the files that they link to below `pages`."""
     waiting = [ROOT / name for name in ROOT_PAGES]
     waiting += sorted(path for suffix in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{suffix}"))
     done: set[Path] = set()
-    for name, make_page in PAGES.items():
-        _write(pages / name, make_page())
     while waiting:
         source = waiting.pop()
         if source not in done:
@@ -85,7 +82,7 @@ def _linked(source: Path, text: str) -> Iterator[Path]:
 
 
 def _target(source: Path, link: str) -> Path | None:
-    """Return the file of the repository that a link of `source` names, or None for an address or a generated page."""
+    """Return the file of the repository that a link of `source` names, or None for an address."""
     if re.match(r"\w+:", link):
         return None
     return Path(os.path.normpath(source.parent / link))

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from paratune.config import traits
@@ -30,14 +30,15 @@ def record_fields_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table of Markdown, with an empty one at the end."""
     lines = [head, ("---",) * len(head), *rows]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines] + [""]
 
 
 def _phases() -> list[str]:
     rows = ((f"`{kind}`", *(facts.phases[phase] for phase in PHASES)) for kind, facts in traits.TRAITS.items())
-    return ["## What each phase contains", "", *_table(("strategy", *PHASES), rows)]
+    return ["## What each phase contains", "", *table(("strategy", *PHASES), rows)]
 
 
 def _traits() -> list[str]:
@@ -51,7 +52,7 @@ def _traits() -> list[str]:
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
     )
     head = ("field", "meaning")
-    return ["## Traits of a strategy", "", "`strategy.traits` in `run.json`.", "", *_table(head, rows)]
+    return ["## Traits of a strategy", "", "`strategy.traits` in `run.json`.", "", *table(head, rows)]
 
 
 def _hardware() -> list[str]:
@@ -64,7 +65,7 @@ def _hardware() -> list[str]:
         "`versions` (beside those of packages)": library_versions,
     }
     rows = ((name, _returns(function)) for name, function in parts.items())
-    return ["## Hardware of a node", "", *_table(("object", "fields"), rows)]
+    return ["## Hardware of a node", "", *table(("object", "fields"), rows)]
 
 
 def _returns(function: Callable[..., Any]) -> str:
@@ -79,4 +80,4 @@ def _metrics() -> list[str]:
         for kind, names in METRICS.items()
     )
     about = "`scores` in `summary.json` and in `evaluation` events; ↓: smaller is better."
-    return ["## Metrics of each task", "", about, "", *_table(("task.kind", "metrics"), rows)]
+    return ["## Metrics of each task", "", about, "", *table(("task.kind", "metrics"), rows)]

@@ -1,10 +1,17 @@
-"""The pages of the reference that are generated from the code: options, commands, fields of records."""
+"""The pages that are generated from the code: options, commands, fields of records, errors, findings, the Trainer.
+
+python docs/site/reference.py        # writes them into the repository
+"""
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from code_pages import errors_page, findings_page, trainer_page
 from record_fields import record_fields_page
 
 import paratune
@@ -64,7 +71,8 @@ def commands_page() -> str:
     """Return every command with its arguments and options, as `--help` shows them."""
     for name in COMMANDS:
         complete_help([name])
-    text: str = app.generate_docs(output_format="markdown")
+    with patch.object(sys, "argv", ["paratune"]):  # cyclopts takes the name of the program from it
+        text: str = app.generate_docs(output_format="markdown")
     _, _, rest = text.partition("\n")
     return (
         "# Commands\n\nEvery command, generated from the command line. `paratune COMMAND --help` prints the same. "
@@ -116,5 +124,20 @@ PAGES = {
     "docs/reference/commands.md": commands_page,
     "docs/reference/python.md": python_page,
     "docs/reference/record_fields.md": record_fields_page,
+    "docs/reference/findings.md": findings_page,
+    "docs/reference/trainer_map.md": trainer_page,
+    "docs/errors.md": errors_page,
 }
-"""Path of a generated page in the site -> function that returns it."""
+"""Path of a generated page -> function that returns it."""
+COMMAND = "python docs/site/reference.py"
+FIRST_LINE = f"<!-- made by `{COMMAND}`; do not edit -->\n\n"
+
+
+def generated(name: str) -> str:
+    """Return the text of a generated page."""
+    return FIRST_LINE + PAGES[name]()
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (Path(__file__).parents[2] / name).write_text(generated(name), encoding="utf-8")

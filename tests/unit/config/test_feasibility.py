@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from errors_page import feasibility_codes
+from error_codes import feasibility_codes
 
 from paratune.config.feasibility import Ranks, Target, reasons_against
 from paratune.config.load import LoadedConfig, load_config

@@ -2,18 +2,15 @@
 
 import json
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from errors_page import feasibility_codes
+from error_codes import TEXTS, finding_codes
 
-from paratune import doctor
 from paratune.doctor import checkup
 from paratune.doctor import machine as checks
 from paratune.doctor.facts import Finding, MachineFacts
-from paratune.doctor.options import FINDINGS
 
 NODE = {
     "hostname": "node7",
@@ -113,19 +110,9 @@ def test_the_gpus_of_the_machine_are_shown(machine, capsys, gpus, shown):
     assert capsys.readouterr().out.rstrip().endswith(f", {shown}")
 
 
-def test_the_page_lists_every_code():
-    page = (Path(__file__).parents[3] / "docs" / "howto" / "doctor.md").read_text()
-    tables = page.partition("## Findings about a machine")[2]  # before it is the table of the fields of a finding
-    documented = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
-    folder = Path(doctor.__file__).parent
-    files = [*folder.glob("*.py"), *(folder.parent / "commands").glob("doctor_*.py")]
-    sources = "".join(path.read_text() for path in files)
-    used = set(re.findall(r'(?:[Ff]inding|_problem)\(\s*(?:setup, )?"(\w+)"', sources))
-    used |= {"run_disk", "cache_disk", "data_column"}
-    # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
-    elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}
-    used |= {FINDINGS.get(code, (code, ""))[0] for code in feasibility_codes() - elsewhere}
-    assert documented == used
+def test_each_finding_of_the_source_is_described_and_no_other():
+    described = [code for texts in TEXTS["findings"].values() for code in texts]
+    assert sorted(described) == sorted(finding_codes())
 
 
 # ---- installation

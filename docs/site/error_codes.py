@@ -1,7 +1,8 @@
-"""The codes of errors and warnings: their places in the source, and the table in docs/errors.md."""
+"""The codes of errors, warnings and findings: those in the source, and what causes.toml says about them."""
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import NamedTuple
 import paratune
 from paratune import errors
 from paratune.config.problems import ERRORS
+from paratune.doctor.options import FINDINGS
 
 SOURCE = Path(paratune.__file__).parent
-PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
+TEXTS = tomllib.loads(Path(__file__).with_name("causes.toml").read_text(encoding="utf-8"))
+"""The cause of each error, and what each finding of doctor looks at."""
 CODE = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
 EXIT_CODES = {
     **{
@@ -39,14 +42,6 @@ class Site(NamedTuple):
     code: str
     exit_code: int | None
     """None for a warning."""
-
-
-class Row(NamedTuple):
-    """A line of docs/errors.md."""
-
-    code: str
-    exit_codes: str
-    cause: str
 
 
 @cache
@@ -93,8 +88,21 @@ def uncoded_warnings() -> Iterator[str]:
             yield place
 
 
-def rows() -> list[Row]:
-    """Return the table rows of docs/errors.md."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
-    return [Row(code.strip("`"), *rest) for code, *rest in cells]
+def exit_codes() -> dict[str, list[str]]:
+    """Return the exit codes of each code in the source, in order; "warning" is the last."""
+    found: dict[str, set[str]] = {}
+    for site in sites():
+        found.setdefault(site.code, set()).add("warning" if site.exit_code is None else str(site.exit_code))
+    return {code: sorted(found[code]) for code in sorted(found)}
+
+
+def finding_codes() -> set[str]:
+    """Return the codes of the findings of `paratune doctor` about a machine and about a run."""
+    folder = SOURCE / "doctor"
+    files = [*folder.glob("*.py"), *(SOURCE / "commands").glob("doctor_*.py")]
+    sources = "".join(path.read_text(encoding="utf-8") for path in files)
+    codes = set(re.findall(r'(?:[Ff]inding|_problem)\(\s*(?:setup, )?"(\w+)"', sources))
+    codes |= {"run_disk", "cache_disk", "data_column"}
+    # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
+    elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}
+    return codes | {FINDINGS.get(code, (code, ""))[0] for code in feasibility_codes() - elsewhere}
