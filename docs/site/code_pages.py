@@ -1,7 +1,9 @@
 """The generated pages of codes and of the Trainer's keys: errors, findings of doctor, the map of the Trainer."""
 
+import re
 from collections.abc import Iterable
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from error_codes import TEXTS, exit_codes
@@ -47,6 +49,13 @@ after each value, the key that it comes from.
 """
 
 
+LEFT = """# What left, and what to use instead
+
+Settings, commands, functions, files and fields that paratune no longer has, from the [changelog](../../CHANGELOG.md).
+Such a setting is refused like any unknown one.
+"""
+
+
 def errors_page() -> str:
     """Return the codes of all errors and warnings, by their first part."""
     lines = [ERRORS]
@@ -80,6 +89,19 @@ def trainer_page() -> str:
     lines += ["## Other names", "", *table(("name", "is read as"), ((f"`{a}`", f"`{b}`") for a, b in names.items()))]
     lines += ["## Without effect on what is learned", "", _listed(idle) + "."]
     lines += ["", f"Also other keys that begin with {_listed(WITHOUT_EFFECT_BELOW)}.", ""]
+    return "\n".join(lines)
+
+
+def left_page() -> str:
+    """Return the part *What left* of the changelog as tables."""
+    text = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    part = text.partition("### What left\n")[2].partition("\n### ")[0].replace("](docs/", "](../")
+    items = [" ".join(item.split()) for item in re.split(r"^- ", part, flags=re.MULTILINE)[1:]]
+    found = [match.groups() for item in items if (match := re.fullmatch(r"([\w, ]+): (.*?)\. Instead: (.*)\.", item))]
+    assert len(found) == len(items), "each line: - Subject: what left. Instead: what to use."
+    lines = [LEFT]
+    for area, rows in groupby(found, lambda row: row[0]):
+        lines += [f"## {area}", "", *table(("what left", "what to use instead"), (row[1:] for row in rows))]
     return "\n".join(lines)
 
 

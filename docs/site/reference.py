@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from code_pages import errors_page, findings_page, trainer_page
+from code_pages import errors_page, findings_page, left_page, trainer_page
 from record_fields import record_fields_page
 
 import paratune
@@ -126,6 +126,7 @@ PAGES = {
     "docs/reference/record_fields.md": record_fields_page,
     "docs/reference/findings.md": findings_page,
     "docs/reference/trainer_map.md": trainer_page,
+    "docs/reference/what_left.md": left_page,
     "docs/errors.md": errors_page,
 }
 """Path of a generated page -> function that returns it."""
