@@ -19,7 +19,7 @@ from pathlib import Path
 from check import problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOT_PAGES = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+ROOT_PAGES = {"README.md": "index.md", **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}}
 """Pages of the top folder -> their names in the site."""
 ASSETS = (".png", ".svg", ".html")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "sh", ".toml": "toml"}

@@ -51,8 +51,8 @@ after each value, the key that it comes from.
 
 LEFT = """# What left, and what to use instead
 
-Settings, commands, functions, files and fields that paratune no longer has, from the [changelog](../../CHANGELOG.md).
-Such a setting is refused like any unknown one.
+Settings, commands, functions, files and fields that paratune 0.2.0 no longer has. Such a setting is
+refused like any unknown one.
 """
 
 
@@ -93,9 +93,8 @@ def trainer_page() -> str:
 
 
 def left_page() -> str:
-    """Return the part *What left* of the changelog as tables."""
-    text = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
-    part = text.partition("### What left\n")[2].partition("\n### ")[0].replace("](docs/", "](../")
+    """Return the items of `what_left.txt` beside this file as tables."""
+    part = Path(__file__).with_name("what_left.txt").read_text(encoding="utf-8").replace("](docs/", "](../")
     items = [" ".join(item.split()) for item in re.split(r"^- ", part, flags=re.MULTILINE)[1:]]
     found = [match.groups() for item in items if (match := re.fullmatch(r"([\w, ]+): (.*?)\. Instead: (.*)\.", item))]
     assert len(found) == len(items), "each line: - Subject: what left. Instead: what to use."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paratune.api.sweep import sweep
     from paratune.api.train import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "EvaluationResult",

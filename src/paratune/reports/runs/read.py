@@ -40,7 +40,8 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """The result of each strategy in words, with the reasons why strategies differ or cannot run."""
-        same = [f"{item.strategy} ({item.world_size} ranks)" for item in self.findings if item.status == "holds"]
+        held = [item for item in self.findings if item.status == "holds"]
+        same = [f"{item.strategy} ({item.world_size} rank{'s' * (item.world_size > 1)})" for item in held]
         parts = [f"{', '.join(same)} trained the same as one process"] if same else []
         parts += [f"{item.strategy} {item.status}: {item.reason}" for item in self.findings if item.reason]
         return f"{'; '.join(parts)}. {self.how}."
