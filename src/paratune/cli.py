@@ -73,7 +73,7 @@ for _name in ("--help", "--version"):
 
 
 @app.command(group=_other)
-def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     """Print the script with which SHELL completes commands, options and their values.
 
     For bash, add this line to ~/.bashrc: source <(paratune completion bash)

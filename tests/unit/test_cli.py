@@ -275,7 +275,7 @@ def test_an_option_of_the_configuration_on_the_command_line_is_shown_with_set(
 
 @pytest.mark.parametrize(("name", "line"), EXAMPLES.items())
 def test_examples_are_commands(name: str, line: str):
-    program, *words = line.split()
+    program, *words = line.partition(" > ")[0].split()
     assert program == "paratune"
     assert " ".join(words).startswith(name)
     cli.app.parse_args(words, print_error=False, exit_on_error=False)
@@ -348,10 +348,31 @@ def test_each_command_is_in_one_group_of_the_help():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_help_of_a_command_has_its_example(name: str, capsys: pytest.CaptureFixture[str]):
+def test_the_help_of_a_command_has_a_text_and_its_example_on_one_screen(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", "100")
     cli.run([*name.split(), "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"Example: {EXAMPLES[name]}" in shown
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    usage, _, about, *_ = lines
+    assert usage.startswith(f"Usage: paratune {name}")
+    assert len(about.split()) > 3
+    assert f"Example: {EXAMPLES[name]}" in " ".join(" ".join(lines).split())
+
+
+def test_every_command_has_an_example_and_no_option_with_the_name_of_a_positional_argument():
+    commands, waiting = {}, [("", cli.app)]
+    while waiting:
+        above, group = waiting.pop()
+        for name in (name for name in group if not name.startswith("-")):
+            waiting.append((f"{above} {name}".strip(), group[name]))
+            if group[name].default_command is not None:
+                commands[waiting[-1][0]] = group[name].assemble_argument_collection()
+    assert sorted(commands) == sorted(EXAMPLES)
+    positional = {name: [one.names for one in found if one.index is not None] for name, found in commands.items()}
+    assert positional["train"] == [("CONFIG",)]
+    assert [name for name, found in positional.items() if any(word.startswith("-") for word in sum(found, ()))] == []
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("config", "tokenizer")])

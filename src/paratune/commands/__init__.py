@@ -103,6 +103,8 @@ EXAMPLES = {
     "corpus sample": "paratune corpus sample corpus.yaml -n 5",
     "tokenizer train": "paratune tokenizer train texts.parquet --out tokenizer",
     "config show": "paratune config show my.yaml",
+    "config schema": "paratune config schema > paratune.json",
     "config from-trainer": "paratune config from-trainer training_args.json -o my.yaml",
     "config init": "paratune config init my.yaml --train reviews.csv",
+    "completion": "paratune completion zsh > _paratune",
 }

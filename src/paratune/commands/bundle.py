@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def bundle(
     config: Path,
+    /,
     *,
     out: Annotated[Path, Parameter(alias="-o")],
     set_: Overrides = (),
@@ -66,7 +67,7 @@ def bundle(
 
 
 def unbundle(
-    file: Path, *, folder: Annotated[Path, Parameter(alias="-d")], run_code: bool = False, json: Json = False
+    file: Path, /, *, folder: Annotated[Path, Parameter(alias="-d")], run_code: bool = False, json: Json = False
 ) -> None:
     """Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes.
 

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 def certify(
     config: Path,
+    /,
     *,
     strategies: str = "",
     layouts: str = "",

@@ -50,6 +50,7 @@ MIN_CPU_SHARE = 0.9
 
 def compress(
     run: Annotated[Path, Parameter(help="folder of a finished run")],
+    /,
     *,
     to: Sequence[str] = ("bf16", "int8"),
     split: ScoredSplit | None = None,
@@ -158,6 +159,7 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
 
 def quantize(
     model: Annotated[str, Parameter(help="run, model folder or hub name")],
+    /,
     *,
     to: Form,
     out: Path,

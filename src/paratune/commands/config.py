@@ -26,7 +26,7 @@ _HUB_MODEL = "google-bert/bert-base-uncased"
 
 
 @config_app.command
-def show(config: Path, *, set_: Overrides = (), json: Json = False) -> None:
+def show(config: Path, /, *, set_: Overrides = (), json: Json = False) -> None:
     """Print the complete configuration of a run, with the origin of each value."""
     from paratune.config.load import load_config, show_text
 
@@ -40,7 +40,7 @@ def show(config: Path, *, set_: Overrides = (), json: Json = False) -> None:
 
 
 @config_app.command
-def schema(*, json: bool = True) -> None:
+def schema(*, json: Json = True) -> None:
     """Print the JSON schema of configuration files, for editors."""
     from paratune.config.options import json_schema
 
@@ -50,6 +50,7 @@ def schema(*, json: bool = True) -> None:
 @config_app.command
 def init(
     path: Path,
+    /,
     *,
     train: str | None = None,
     validation: str | None = None,

@@ -19,7 +19,7 @@ _MAX_CHARACTERS = 1000
 """Characters of one text in a terminal."""
 
 
-def stats(path: Path, *, json: Json = False) -> None:
+def stats(path: Path, /, *, json: Json = False) -> None:
     """Show what each stage kept and dropped, and the languages, years, hosts and lengths of the kept texts.
 
     PATH is the configuration of a corpus, or its work folder.
@@ -38,6 +38,7 @@ def stats(path: Path, *, json: Json = False) -> None:
 
 def sample(
     path: Path,
+    /,
     *,
     num: Annotated[int, Parameter(alias="-n")] = 10,
     seed: int = 0,
@@ -111,6 +112,7 @@ for _command in (stats, sample):
 @corpus_app.default
 def corpus(
     config: Path,
+    /,
     *,
     only: StageName | None = None,
     workers: int | None = None,

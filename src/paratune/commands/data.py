@@ -10,7 +10,7 @@ from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 
 
 def data(
-    config: Path, *, set_: Overrides = (), figures: Path | None = None, run_code: bool = False, json: Json = False
+    config: Path, /, *, set_: Overrides = (), figures: Path | None = None, run_code: bool = False, json: Json = False
 ) -> int:
     """Show the data of CONFIG: example rows, labels, lengths, truncation, missing values, duplicates.
 

@@ -11,6 +11,7 @@ from paratune.errors import ConfigError, require_at_least
 
 def doctor(
     config: Path | None = None,
+    /,
     *,
     set_: Overrides = (),
     site: Path | None = None,

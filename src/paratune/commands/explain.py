@@ -26,6 +26,7 @@ Method = Literal["integrated_gradients", "occlusion", "shapley"]
 
 def explain(
     model: Annotated[str, Parameter(help="run, model folder or hub name")],
+    /,
     *,
     input: str,
     rows: str = "0-2",
@@ -117,6 +118,7 @@ def parse_rows(text: str) -> list[int]:
 
 def feedback(
     run: Annotated[str, Parameter(help="run for regression or ordered labels, with validation and test predictions")],
+    /,
     *,
     input: str | None = None,
     split: str | None = None,

@@ -14,7 +14,7 @@ _BATCH_SIZE = 8
 
 
 def fill_mask(
-    model: str, *texts: str, top_k: int = 5, device: Device = "auto", run_code: RunCode = False, json: Json = False
+    model: str, /, *texts: str, top_k: int = 5, device: Device = "auto", run_code: RunCode = False, json: Json = False
 ) -> None:
     """Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.
 

@@ -112,6 +112,7 @@ SecondTexts = Annotated[Sequence[str], Parameter(help="second text of a pair, on
 
 def predict(
     model: str,
+    /,
     *,
     text: Texts = (),
     text_pair: SecondTexts = (),

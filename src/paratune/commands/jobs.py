@@ -49,7 +49,7 @@ def jobs(*paths: Path, json: Json = False) -> None:
 
 
 def toy_cluster(
-    action: Literal["start", "stop", "status"], *, nodes: int = 3, folder: Path | None = None, json: Json = False
+    action: Literal["start", "stop", "status"], /, *, nodes: int = 3, folder: Path | None = None, json: Json = False
 ) -> int:
     """Start or stop a Slurm cluster on this machine, to try jobs on.
 

@@ -14,6 +14,7 @@ from paratune.errors import EXIT_OK, ConfigError, require_at_least
 
 def launch(
     config: Path,
+    /,
     *,
     site: Path | None = None,
     set_: Overrides = (),

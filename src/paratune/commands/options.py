@@ -88,7 +88,8 @@ def command(function: Callable[..., Any], show: Callable[[Any, bool], int | None
     for name, parameter in inspect.signature(function).parameters.items():
         text = " ".join(texts[name].split()).rstrip(".")
         text = text if text[1].isupper() else text[0].lower() + text[1:]
-        kind = parameter.kind if not parameters else parameter.KEYWORD_ONLY
+        is_several = parameter.kind == parameter.VAR_POSITIONAL
+        kind = parameter.KEYWORD_ONLY if parameters else parameter.kind if is_several else parameter.POSITIONAL_ONLY
         annotation: Any = Annotated[_TYPES.get(name, parameter.annotation), Parameter(help=text)]
         parameters.append(parameter.replace(kind=kind, annotation=annotation))
     parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json))

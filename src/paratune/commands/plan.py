@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def plan(
     config: Path,
+    /,
     *,
     options: Annotated[PlanOptions, Parameter(name="*")] = PlanOptions(),  # noqa: B008
     measured: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),

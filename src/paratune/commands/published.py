@@ -14,7 +14,7 @@ from paratune.console import print_json
 Mapping = Annotated[Path, Parameter(name="--as", help="mapping of columns to measures, units and axes, a YAML file")]
 
 
-def published(table: str, *, as_: Mapping, matrix: str | None = None, json: Json = False) -> None:
+def published(table: str, /, *, as_: Mapping, matrix: str | None = None, json: Json = False) -> None:
     """Print the figures in TABLE, a file such as .csv or .xlsx, as a file of published figures.
 
     Args:

@@ -15,6 +15,7 @@ from paratune.errors import ConfigError, Stopped, option_error, require_at_least
 
 def serve(
     run: str,
+    /,
     *,
     host: str = "127.0.0.1",
     port: int = 8765,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def sweep(
     matrix: Path,
+    /,
     *,
     set_: Overrides = (),
     dry_run: bool = False,

@@ -18,6 +18,7 @@ from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, rea
 @short_names
 def train(
     config: Path,
+    /,
     *,
     set_: Overrides = (),
     nproc: int = 1,
