@@ -1,20 +1,17 @@
-"""The pages that are generated from the code: options, commands, fields of records, errors, findings, the Trainer.
+"""The pages that are generated from the code: options, commands, Python, fields of records, errors, findings.
 
 python docs/site/reference.py        # writes them into the repository
 """
 
-import inspect
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from code_pages import errors_page, findings_page, left_page, trainer_page
+from python_reference import python_page
 from record_fields import record_fields_page
 
-import paratune
 from paratune.cli import app, complete_help
 from paratune.commands import COMMANDS
 from paratune.config.options import Option, kinds, outside_kind, section_options
@@ -78,45 +75,6 @@ def commands_page() -> str:
         "# Commands\n\nEvery command, generated from the command line. `paratune COMMAND --help` prints the same. "
         "[Exit codes](exit_codes.md) are the same for all commands.\n" + rest
     )
-
-
-def python_page() -> str:
-    """Return the page of the functions and classes of `import paratune`, from their signatures and docstrings."""
-    lines = [
-        "# Python",
-        "",
-        "The names of `import paratune`. The [guide](../howto/python.md) shows how to use them.",
-        "",
-    ]
-    for name in paratune.__all__:
-        value = getattr(paratune, name)
-        if not inspect.isclass(value):
-            lines += [f"## {name}", "", *_python_entry(f"paratune.{name}", value)]
-            continue
-        lines += [f"## {name}", "", *_python_entry(f"class paratune.{name}", value)]
-        for inner, member in vars(value).items():
-            if inner.startswith("_"):
-                continue
-            function = getattr(member, "fget", getattr(member, "func", member))
-            if inspect.isfunction(function):
-                lines += [f"### {name}.{inner}", "", *_python_entry(inner, function, is_value=function is not member)]
-    return "\n".join(lines)
-
-
-def _python_entry(title: str, value: Any, *, is_value: bool = False) -> list[str]:
-    """Return the signature and the docstring of a function, a class, or a property (`is_value`)."""
-    signature = inspect.signature(value)
-    returned = inspect.formatannotation(signature.return_annotation)
-    shown = re.sub(r"\(self(, )?", "(", str(signature.replace(return_annotation=inspect.Signature.empty)))
-    if len(shown) > 80:
-        shown = "(\n    " + re.sub(r", (?=\w+:|\*,)", ",\n    ", shown[1:-1]) + ",\n)"
-    text = title if inspect.isclass(value) else f"{title}: {returned}" if is_value else f"{title}{shown} -> {returned}"
-    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text) if not inspect.isclass(value) else text
-    text = re.sub(r"(: |-> )'([^']+)'", r"\1\2", text)
-    match = re.match(r"(.*?)(?:\n\n((?:Args|Returns|Raises):.*))?$", inspect.getdoc(value) or "", re.DOTALL)
-    assert match is not None
-    body, details = match.groups()
-    return ["```python", text, "```", "", body, "", *([f"```text\n{details}\n```", ""] if details else [])]
 
 
 PAGES = {

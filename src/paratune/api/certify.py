@@ -30,6 +30,9 @@ def certify(
 
     Raises:
         ParatuneError: The configuration is invalid, or one process cannot run it.
+
+    >>> paratune.certify("my.yaml", "ddp", steps=2)["verdict"]
+    'holds'
     """
     with written(config, overrides) as words:
         options = ["--strategies", ",".join(several(strategies)), "--nproc", str(nproc), "--steps", str(steps)]

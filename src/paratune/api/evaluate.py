@@ -30,7 +30,12 @@ DEFAULT_BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The result of `paratune.evaluate`."""
+    """The result of `paratune.evaluate`.
+
+    >>> result = paratune.evaluate("runs/first", by="label")
+    >>> [part["value"] for part in result.slices["validation"]["label"]]
+    ['negative', 'positive']
+    """
 
     values: Mapping[str, Any]
     """All values, as `paratune evaluate --json` prints them; of saved predictions only the slices of each split."""
@@ -91,6 +96,9 @@ def evaluate(
 
     Raises:
         ParatuneError: The file, the model or a column is missing or invalid, or an option has no effect.
+
+    >>> paratune.evaluate("runs/first", "reviews.csv").values["num_samples"]
+    2
     """
     set_up_process()
     name, source, by = run_folder(model), None if data is None else fspath(data), list(dict.fromkeys(several(by)))

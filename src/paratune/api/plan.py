@@ -69,6 +69,9 @@ def plan(
 
     Raises:
         ParatuneError: The configuration, an option, the model or the data is invalid.
+
+    >>> paratune.plan("my.yaml", devices=1, device="a100-40gb").fits
+    True
     """
     lists = {"devices": devices, "device": device, "nodes": nodes, "strategies": strategies, "precision": precision}
     # As on the command line.

@@ -50,6 +50,9 @@ def predict(
 
     Raises:
         ParatuneError: The data, the model or a column is missing or invalid.
+
+    >>> paratune.predict("runs/first", ["A wonderful film."]).column_names
+    ['row', 'sentence', 'prediction', 'score_negative', 'score_positive']
     """
     named = {"text": text, "text_pair": text_pair}
     rows, trained, split = read_rows(run_folder(model), data, named, batch_size, device, run_code=run_code)

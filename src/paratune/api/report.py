@@ -53,6 +53,9 @@ def report(
     Raises:
         ParatuneError: A folder is not a run or a matrix, no run is finished, an option is invalid or has no effect, or
             the files cannot be written.
+
+    >>> [path.name for path in paratune.report("runs/first", out="report").files]
+    ['index.html', 'report.pdf', 'table.csv', 'report.json']
     """
     from paratune.config.metric_names import parse_target
     from paratune.records.sweep import SWEEP_FILE
@@ -117,6 +120,10 @@ def compare(
     Raises:
         ParatuneError: A folder is not a run, or an option is invalid. Runs that cannot be compared are no error: the
             verdict has the reason, and `is_refused` is true.
+
+    >>> second = paratune.train("my.yaml", {"train.learning_rate": 1e-5}, run_name="second")
+    >>> paratune.compare("runs/first", second, allow="train").is_refused
+    False
     """
     from paratune.reports.comparison import make_comparison
     from paratune.reports.runs.sameness import read_allowed

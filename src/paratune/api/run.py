@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run in its folder, finished or not. It reads the files when they are asked for, and changes nothing."""
+    """A run in its folder, finished or not. It reads the files when they are asked for, and changes nothing.
+
+    >>> run = paratune.Run("runs/first")
+    >>> run.is_finished, run.config["task"]["kind"]
+    (True, 'classification')
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Open the folder of an existing run.
@@ -81,6 +86,9 @@ class Run:
         Raises:
             CheckpointError: The event log cannot be read.
             ConfigError: There is no event of this kind.
+
+        >>> paratune.Run("runs/first").events()["step"].to_pylist()
+        [1, 2]
         """
         import pyarrow as pa
 
@@ -98,6 +106,9 @@ class Run:
 
         Raises:
             CheckpointError: The run is not finished, or its record is damaged.
+
+        >>> int(paratune.Run("runs/first").table().loc["first", "num_steps"])
+        2
         """
         from paratune.records.finished import read_record
         from paratune.reports.rows import results_frame
@@ -109,6 +120,9 @@ class Run:
 
         Raises:
             CheckpointError: The run saved no predictions of this split.
+
+        >>> paratune.Run("runs/first").predictions("validation").num_rows
+        16
         """
         from pyarrow import parquet
 
@@ -132,6 +146,9 @@ class Run:
         Raises:
             CheckpointError: The run has no model: it is not finished, or a fitted baseline.
             ConfigError: Somebody else's run names code, and `run_code` is False.
+
+        >>> type(paratune.Run("runs/first").load_model()).__name__
+        'BertForSequenceClassification'
         """
         check_model(str(self.folder), run_code=run_code)
         from paratune.infer.trained import NamedColumns, load_trained
@@ -154,7 +171,12 @@ class Run:
 
 
 class Sweep:
-    """A matrix of runs in its folder. It reads the files when they are asked for, and changes nothing."""
+    """A matrix of runs in its folder. It reads the files when they are asked for, and changes nothing.
+
+    >>> sweep = paratune.sweep("matrix.yaml", dry_run=True)
+    >>> sweep.is_finished, len(sweep.cells), sweep.runs
+    (False, 2, {})
+    """
 
     def __init__(
         self,
@@ -221,6 +243,9 @@ class Sweep:
 
         Raises:
             CheckpointError: A record is damaged.
+
+        >>> paratune.sweep("matrix.yaml", dry_run=True).table()["state"].tolist()
+        ['pending', 'pending']
         """
         from paratune.records.finished import read_record
         from paratune.reports.rows import results_frame

@@ -71,6 +71,9 @@ def sweep(
         ParatuneError: The matrix or an option is invalid, another sweep uses the folder, or runs in the folder have
             other settings than the matrix.
         Stopped: A signal or an interrupt stopped the sweep; the present run has saved a checkpoint.
+
+    >>> [cell.name for cell in paratune.sweep("matrix.yaml", dry_run=True).cells]
+    ['high', 'low']
     """
     prepared = prepare(
         Path(matrix), set_texts(overrides), "show" if dry_run else "train", only=several(only),

@@ -59,6 +59,10 @@ def train(
     Raises:
         ParatuneError: The run failed; class and `code` name the cause. A `ConfigError` lists all problems of `config`.
         Stopped: A signal or an interrupt stopped the run, after it saved a checkpoint or before the first step.
+
+    >>> run = paratune.train("my.yaml", {"train.learning_rate": 1e-4}, run_name="first")
+    >>> list(run.scores)
+    ['validation']
     """
     mode = start_kind(resume=resume, overwrite=overwrite)
     if nproc < 1:

@@ -46,6 +46,9 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         CheckpointError: The folder contains a run or other files, is in use, or cannot be written.
         ConfigError: `warmup_steps` is negative. When the training starts: it is resumed from a checkpoint, or its
             device or its number of devices per process is not supported.
+
+    >>> from paratune.hf import PhaseCallback
+    >>> callback = PhaseCallback("runs/trainer")  # Trainer(..., callbacks=[callback])
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, overwrite: bool = False, warmup_steps: int = 5) -> None:
