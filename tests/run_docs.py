@@ -67,7 +67,7 @@ def run(page: Path) -> bool:
                 f"{page}:{line}: {time.perf_counter() - begin:.0f} s, exit code {done.returncode}: {first}", flush=True
             )
             if done.returncode:
-                print(  # noqa: T201f"{text}\n\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+                print(f"{text}\n\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
                 return False
     return True
 
