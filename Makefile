@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM ?= true
 # Tests start hundreds of processes: without bytecode files, each of them would compile torch and paratune again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dev release chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest \
+.PHONY: install dev release chromium slurm quickstart tour test check test-slow test-slurm test-gpu test-oldest \
 	test-all gpu soak guard lint docs format clean
 
 install dev: $(STAMP)
@@ -33,7 +33,13 @@ $(STAMP): pyproject.toml constraints.txt | $(QUICK)
 quickstart: $(QUICK)
 	$(BIN)/python benchmarks/quickstart.py
 
-# Build the packages in dist/, check them, and run the quick start from the wheel in a new environment.
+# The commands of README and tutorials, in the packages of the quick start. BRIEF=1: README and notebook.
+TUTORIALS := first_run own_data compare_strategies hands_on from_trainer
+tour: $(QUICK)
+	$(BIN)/python tests/run_docs.py README.md docs/tutorials/python_tour.ipynb \
+	  $(if $(BRIEF),,$(TUTORIALS:%=docs/tutorials/%.md))
+
+# Build the packages in dist/, check them, and run the README's commands from the wheel in a new environment.
 release:
 	PYTHON=$(PYTHON) deploy/release.sh
 

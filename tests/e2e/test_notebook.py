@@ -55,6 +55,7 @@ def test_the_tour_has_no_stored_outputs_and_no_path_of_a_machine():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # `make tour` runs its cells
 @pytest.mark.filterwarnings("ignore")  # from packages of Jupyter
 def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
