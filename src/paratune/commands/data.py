@@ -4,13 +4,20 @@ import sys
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.commands.options import Json, Overrides
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.commands.options import All, Json, Overrides
+from paratune.console import Display, print_json, print_screen, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 
 
 def data(
-    config: Path, /, *, set_: Overrides = (), figures: Path | None = None, run_code: bool = False, json: Json = False
+    config: Path,
+    /
+    *,
+    set_: Overrides = (),
+    figures: Path | None = None,
+    run_code: bool = False,
+    all_: All = False,
+    json: Json = False,
 ) -> int:
     """Show the data of CONFIG: example rows, labels, lengths, truncation, missing values, duplicates.
 
@@ -48,11 +55,11 @@ def data(
     dropped = [item for split in splits.values() for item in split.num_dropped.items()]
     num_unusable = sum(count for key, count in dropped if key not in ALWAYS_DROPPED)
     num_unusable *= options.data.missing == "refuse"
+    description["ok"] = not num_unusable
     if num_unusable:
-        description["warnings"].append(
-            f"training fails with this data: {num_unusable} rows have missing or unusable values, and data.missing is "
-            "refuse; correct the files, or set data.missing: drop"
-        )
+        message = f"training fails with this data: {num_unusable} rows have missing or unusable values, and "
+        message += "data.missing is refuse; correct the files, or set data.missing: drop"
+        description["warnings"].insert(0, message)
     if figures is not None:
         with Display(speaks=True).bar("draw", 1):
             sources = " + ".join(dict.fromkeys(split.source for split in labelled.values()))
@@ -63,9 +70,8 @@ def data(
     if json:
         print_json(description)
     else:
-        print_result(render(description))
-        for line in not_imported:
-            print(plain(f"not imported without --run-code: {line}"))  # noqa: T201
+        notes = (f"not imported without --run-code: {line}" for line in not_imported)
+        print_screen(*render(description, all_=all_), *notes, all_=all_)
         if figures is not None:
             drawn = [figure["note"] or figures / figure["file"] for figure in description["figures"]]
             for line in (*drawn, figures / PAGE):

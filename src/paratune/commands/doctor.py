@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import All, Json, Overrides
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import ConfigError, require_at_least
 
@@ -18,6 +18,7 @@ def doctor(
     nproc: int | None = None,
     folder: Path = Path("runs"),
     run_code: bool = False,
+    all_: All = False,
     json: Json = False,
 ) -> int:
     """Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.
@@ -68,4 +69,4 @@ def doctor(
             setup = queued_run(config, loaded, problems, machine, num_processes=nproc, start=start)
             findings = judge(CHECKS if start is not None else CHECKS + NODE_CHECKS, machine)
             findings += judge(SETUP_CHECKS if loaded is not None else SETUP_CHECKS[:1], setup)
-    return print_findings(findings, machine, setup, as_json=json)
+    return print_findings(findings, machine, setup, all_=all_, as_json=json)

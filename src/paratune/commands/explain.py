@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from paratune.api.apply import check_model, read_source
 from paratune.api.process import set_up_process
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
-from paratune.console import Display, print_json, print_result, print_table, stdout_for_results
+from paratune.commands.options import All, BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
+from paratune.console import Display, print_json, print_result, print_screen, print_table, stdout_for_results
 from paratune.errors import ConfigError, DataError, option_error, require_at_least, require_installed
 
-_MAX_WORDS, _MAX_ESSAYS = 6, 20
-"""Words of a row and essays of a file that are printed."""
+_MAX_WORDS, _MAX_COLUMNS, _MAX_ESSAYS = 6, 200, 20
+"""Words and columns of a row, and essays of a file that are printed."""
 Method = Literal["integrated_gradients", "occlusion", "shapley"]
 
 
@@ -39,6 +40,7 @@ def explain(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     run_code: RunCode = False,
+    all_: All = False,
     json: Json = False,
 ) -> None:
     """Show which words and sentences of rows drive the output of MODEL, and whether that holds.
@@ -65,7 +67,7 @@ def explain(
 
             from paratune.explain.explain import METHODS, explain_rows, require_explainable, select_rows
             from paratune.explain.outputs import prepare
-            from paratune.explain.page import Explained, as_dict, write_explanations
+            from paratune.explain.page import Explained, as_dict, marked_text, write_explanations
             from paratune.infer.trained import NamedColumns, load_trained
             from paratune.reports.document import signed
 
@@ -93,12 +95,18 @@ def explain(
     shown = []
     for of_row in found:
         first = next(iter(of_row.effects))
-        words = (f"{plain(word)} {signed(value)}" for word, value in of_row.strongest(first, _MAX_WORDS))
+        most = len(of_row.row.words) if all_ else _MAX_WORDS
+        words = (f"{plain(word)} {signed(value)}" for word, value in of_row.strongest(first, most))
         verdict = of_row.faithfulness.verdict(first) or "holds"
         verdict += f" (p = {of_row.faithfulness.p_value(first):.3f})"
-        output, number = f"{of_row.value:.4g}", str(of_row.row.row)
-        shown.append((number, plain(of_row.predicted), output, verdict, ", ".join(words) or "n/a"))
-    print_table(("row", "prediction", "output", METHODS[first], "words with the largest effects"), shown)
+        head = plain(f"row {of_row.row.row}: {of_row.predicted}; {of_row.target.name} {of_row.value:.4g}")
+        line = Text("  ")
+        for word in marked_text(of_row, first).words:
+            style = "" if word.effect is None else "bold green underline" if word.effect > 0 else "bold red italic"
+            line.append(" " * bool(word.before)).append(plain(word.text), style)
+        line.truncate(line.cell_len if all_ else _MAX_COLUMNS, overflow="ellipsis")
+        shown += [Text(head, "bold"), line, f"  words: {', '.join(words) or 'n/a'}", f"  {METHODS[first]}: {verdict}"]
+    print_screen(*shown, all_=all_)
     if out is not None:
         print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
 

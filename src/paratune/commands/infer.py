@@ -1,12 +1,15 @@
 """`paratune evaluate` and `paratune predict`: apply a trained model to a file."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.console import Console, Group
+from rich.table import Table
 from rich.text import Text
 
 from paratune.api.apply import apply
@@ -16,8 +19,8 @@ from paratune.api.predict import ROW
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.commands import EXAMPLES
-from paratune.commands.options import BatchSize, Device, Json, RunCode, check_output, command
-from paratune.console import print_json, print_result, print_table, text_table
+from paratune.commands.options import All, BatchSize, Device, Json, RunCode, check_output, command
+from paratune.console import print_json, print_result, print_screen, print_table, text_table
 from paratune.errors import ConfigError, option_error
 from paratune.records import write_json
 from paratune.records.scores import Confusion, read_confusion
@@ -29,6 +32,8 @@ _GAP = 2
 _MIN_NAME_WIDTH = 12
 """Minimum width in characters of a shortened name."""
 _MAX_CONFUSIONS = 20
+_NUM_ROWS = 5
+"""Rows of a file that are printed."""
 _MAX_SCORES = 5
 """Most classes whose scores are columns on the terminal."""
 
@@ -122,6 +127,7 @@ def predict(
     device: Device = "auto",
     overwrite: bool = False,
     run_code: RunCode = False,
+    all_: All = False,
     json: Json = False,
 ) -> None:
     """Show the predictions of MODEL for texts, or write the rows of a file with them.
@@ -160,33 +166,51 @@ def predict(
         raise option_error("--out", out, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
     outputs = apply(trained, split, batch_size).outputs
     if out is None:
-        _show_predictions(predicted_table(rows, trained, split, outputs), trained, as_json=json)
+        table = predicted_table(rows, trained, split, outputs)
+        if json:
+            print_json({"predictions": table.to_pylist()})
+        else:
+            print_screen(_shown_predictions(table, trained), all_=all_)
         return
-    if is_document:
+    table = None if is_document else predicted_table(rows, trained, split, outputs)
+    if table is None:
         write_json(out, trained.recipe.document(split, outputs))
     else:
-        write_table(out, predicted_table(rows, trained, split, outputs))
+        write_table(out, table)
     without = np.setdiff1d(np.arange(num_rows), split.samples.rows).tolist()
     if json:
         counts = {"num_rows": num_rows, "num_predicted": split.num_rows, "rows_without_prediction": without}
         print_json({"output": str(out), "share_unknown_tokens": split.store.share_unknown, **counts})
         return
-    print(plain(f"{split.num_rows} of {num_rows} rows predicted: {out}"))  # noqa: T201
+    parts: list[Any] = [f"{split.num_rows} of {num_rows} rows predicted: {out}"]
     if without:
         # Rows may also miss a mask to fill in.
         missing = " or ".join(sorted({"text", *split.num_dropped}, reverse=True))
-        print(f"{len(without)} without a {missing} and without a prediction: {first_rows(without)}")  # noqa: T201
+        parts.append(f"{len(without)} without a {missing} and without a prediction: {first_rows(without)}")
+    if table is not None:
+        parts += _distribution(table)
+        parts += ["", _shown_predictions(table if all_ else table.slice(0, _NUM_ROWS), trained)]
+        parts += [f"... and {num_rows - _NUM_ROWS} more rows: --all"] * (num_rows > _NUM_ROWS and not all_)
+    print_screen(*parts, all_=all_)
 
 
-def _show_predictions(table: Any, trained: Any, *, as_json: bool) -> None:
-    """Print a row for each text: prediction, and scores where there are few classes; --json has all."""
+def _distribution(table: Any) -> list[str]:
+    """Return how often each class is predicted, or the range of predicted numbers; nothing for other predictions."""
+    values = table["prediction"].drop_null().to_pylist() if "prediction" in table.column_names else []
+    if values and all(isinstance(value, float) for value in values):
+        low, mean, high = map(format_number, (min(values), fmean(values), max(values)))
+        return [f"predicted: {low} to {high}, mean {mean}"]
+    counts = Counter(value for value in values if isinstance(value, str | int)).most_common(_MAX_SCORES + 1)
+    shares = (f"{name} {count:,} ({format_share(count / len(values))})" for name, count in counts)
+    return [f"predicted: {', '.join(shares)}"] if 0 < len(counts) <= _MAX_SCORES else []
+
+
+def _shown_predictions(table: Any, trained: Any) -> Table:
+    """Return a row for each text: prediction, and scores where there are few classes; --json has all."""
     from paratune.reports.text import shorten
 
     rows = table.to_pylist()
     names = [name for name in trained.recipe.prediction_names() if name in table.column_names]
-    if as_json:
-        print_json({"predictions": rows})
-        return
     scores = [name for name in names if name.startswith("score_")]
     shown = {name: name for name in names if name not in scores}
     shown |= {name: name.removeprefix("score_") for name in scores} if len(scores) <= _MAX_SCORES else {}
@@ -198,4 +222,4 @@ def _show_predictions(table: Any, trained: Any, *, as_json: bool) -> None:
 
     texts = [name for name in table.column_names if name not in (*names, ROW)]
     lines = [[shorten(text(row[name]), 40) for name in (*texts, *shown)] for row in rows]
-    print_table((*texts, *shown.values()), lines, right=[*scores])
+    return text_table((*texts, *shown.values()), lines, right=[*scores])

@@ -16,6 +16,7 @@ from paratune.errors import ConfigError, option_error, os_error_as
 Overrides = Annotated[
     Sequence[str], Parameter(name="--set", help="section.key=value, replaces a value of the file; may be repeated")
 ]
+All = Annotated[bool, Parameter(name="--all", negative="", help="print more than one screen")]
 Json = Annotated[bool, Parameter(help="print the result as JSON on stdout")]
 RunCode = Annotated[bool, Parameter(help="run Python code that does not come with paratune")]
 TextColumn = Annotated[str | None, Parameter(help="column of the text")]

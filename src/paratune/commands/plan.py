@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from paratune.api.plan_options import PlanOptions, plan_request
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import All, Json, Overrides
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from paratune.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
@@ -26,7 +26,7 @@ def plan(
     measured: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
     set_: Overrides = (),
     run_code: bool = False,
-    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    all_: All = False,
     json: Json = False,
 ) -> int:
     """Estimate memory and time of CONFIG, and recommend a strategy, devices, precision and micro-batch.
@@ -36,7 +36,6 @@ def plan(
     Args:
         measured: runs or matrices on the machine, 20 steps are enough: times follow them; needed for times on a CPU or
             an unlisted GPU
-        all_: print all options, notes, and the memory of the recommended one
         run_code: import the Python code that CONFIG names: its data sets, head, class, and that of its model
     """
     from paratune.api.plan import make_plan
@@ -49,10 +48,7 @@ def plan(
     if isinstance(values, dict) and "axes" in values:  # a matrix of runs
         from paratune.commands.plan_matrix import plan_matrix
 
-        if all_:
-            message = "--all has no effect on a matrix, whose table has all runs; leave it out"
-            raise ConfigError(message, code="cli.no_effect", option="--all", path=config)
-        return plan_matrix(config, set_, options, measured, run_code=run_code, as_json=json)
+        return plan_matrix(config, set_, options, measured, run_code=run_code, all_=all_, as_json=json)
     loaded = load_config(config, set_)
     set_up_logging(speaks=True)
     with stdout_for_results():

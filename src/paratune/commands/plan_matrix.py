@@ -9,7 +9,7 @@ from paratune.api.plan import make_plan
 from paratune.api.plan_options import PlanOptions
 from paratune.api.sweep_slots import time_key
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
-from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
+from paratune.console import Display, print_json, print_screen, set_up_logging, stdout_for_results, text_table
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
 from paratune.sweeps.cell import Cell, first_training, invalid, none_possible
@@ -27,9 +27,10 @@ def plan_matrix(
     measured: Sequence[Path],
     *,
     run_code: bool,
+    all_: bool,
     as_json: bool,
 ) -> int:
-    """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
+    """Print the plans, without `all_` one of equal ones; return the exit code, 1 if no cell can be planned.
 
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.
@@ -59,21 +60,27 @@ def plan_matrix(
         about = {"generator": PLAN_GENERATOR, "schema_version": PLAN_SCHEMA_VERSION, "matrix": matrix.name}
         print_json({**about, "cells": planned})
     else:
-        print_result(f"{matrix.name}: the plan of each run")
+        seconds = [plan["run_s"][0] for plan in planned.values() if plan.get("run_s")]
+        total = f"; {format_duration(sum(seconds))} one after the other" * (len(seconds) == len(planned))
+        num_fitting = sum(plan.get("fits") is True for plan in planned.values())
+        title = f"{matrix.name}: {num_fitting} of {len(planned)} runs fit{total}"
+        kinds: dict[object, list[str]] = {}
+        for name, plan in planned.items():
+            kinds.setdefault(name if all_ else id(plan), []).append(name)
         headings = ("run", "devices", "micro-batch", "memory", "fits", "step", "whole run")
         rows: list[tuple[Any, ...]] = []
-        for name, plan in planned.items():
+        reasons = []
+        for first, *others in kinds.values():
+            plan, name = planned[first], first + f" and {len(others)} like it" * bool(others)
             if "memory" not in plan:
+                reasons += [f"{name}: {plan['reason']}"] if "reason" in plan else []
                 rows.append((name, *[NOT_AVAILABLE] * 6))
                 continue
             spans = [plan[key][0] if plan[key] else None for key in ("step_s", "run_s")]
             fits = {True: "yes", False: "no"}.get(plan["fits"], NOT_AVAILABLE)
             sizes = (plan["num_ranks"], plan["micro_batch_size"], format_bytes(plan["memory"]["total_bytes"]))
             rows.append((name, *sizes, fits, *map(format_duration, spans)))
-        print_table(headings, rows, right=headings[1:])
-        for name, plan in planned.items():
-            if "reason" in plan:
-                print_result(f"{name}: {plan['reason']}")
+        print_screen(title, text_table(headings, rows, right=headings[1:]), *reasons, all_=all_)
     return EXIT_OK if any("memory" in plan for plan in planned.values()) else EXIT_FAILED
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment, SegmentLines
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -27,6 +28,8 @@ from paratune.errors import CheckpointError, Fault, ParatuneError, Stopped, code
 from paratune.records import finite
 
 BarListener = Callable[[str, int, int], None]
+MAX_LINES = 40
+"""Of a result without `--all`."""
 QUIET_S = 15.0
 """Seconds between two progress lines where there is no terminal."""
 SPEED_S = 300.0
@@ -316,6 +319,23 @@ def print_result(renderable: Any, *, is_prose: bool = False) -> None:
     """
     console, shown = Console(), Text(plain(renderable)) if isinstance(renderable, str) else renderable
     console.print(shown, soft_wrap=is_prose and not console.is_terminal)
+
+
+def print_screen(*parts: Any, all_: bool) -> None:
+    """Print renderables of rich and lines of text: without `all_` at most `MAX_LINES` lines.
+
+    Lines of text are not wrapped where stdout is not a terminal, for other programs.
+    """
+    console, lines = Console(), list[list[Segment]]()
+    for part in parts:
+        if isinstance(part, str) and not console.is_terminal:
+            lines.append([Segment(plain(part))])
+        else:
+            lines += console.render_lines(Text(plain(part)) if isinstance(part, str) else part, pad=False)
+    shown = lines if all_ or len(lines) <= MAX_LINES else lines[: MAX_LINES - 1]
+    console.print(SegmentLines(shown, new_lines=True), end="", crop=False)
+    if len(shown) < len(lines):
+        console.print(Text(f"... and {len(lines) - len(shown)} more lines: --all", style="dim"))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], **layout: Any) -> None:

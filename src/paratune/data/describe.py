@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from paratune.base.text import plain
-from paratune.base.units import format_number, format_share
+from paratune.base.units import counted, format_number, format_share
 from paratune.config.sections import Data
 from paratune.config.task_sections import ClassTask, Task, class_names
 from paratune.data.columns import dropped_text
@@ -82,6 +82,7 @@ def describe(splits: Mapping[str, Split], task: Task, data: Data, tokenizer: Any
         "splits": described,
         "overlaps": [asdict(overlap) for overlap in shared],
         "examples": list(_examples(next(iter(splits.values())), task, tokenizer)),
+        "ok": True,
         "warnings": [*warnings, *truncation_warnings(splits, task), *unknown_warnings(splits)],
     }
 
@@ -215,8 +216,8 @@ def _unknown_pieces(texts: Iterable[str], tokenizer: Any) -> list[str]:
     return list(dict.fromkeys(pieces))[:20]
 
 
-def render(description: Mapping[str, Any]) -> RenderableType:
-    """Return the description for a terminal; texts from the data are never read as mark-up."""
+def render(description: Mapping[str, Any], *, all_: bool) -> list[RenderableType]:
+    """Return the description for a terminal, without `all_` one example; texts of the data are never mark-up."""
     named = {key: value for key, value in description["columns"].items() if value is not None and key != "separator"}
     columns = ", ".join(f"{key}: {' + '.join(own) if isinstance(own, list) else own}" for key, own in named.items())
     names, abouts = list(description["splits"]), list(description["splits"].values())
@@ -227,21 +228,28 @@ def render(description: Mapping[str, Any]) -> RenderableType:
     table.add_column("", no_wrap=True)
     for name in names:
         table.add_column(Text(plain(name)), justify="right", overflow="fold")
-    for name, values in (*lines, *_label_lines(abouts)):
+    for name, values in (*lines, *_label_lines(abouts, None if all_ else MOST_LABELS)):
         cells = (plain(value) if isinstance(value, str) else format_number(value) for value in values)
         pieces = re.findall(".{1,37}", plain(name))  # names of labels may be long; rich would shrink the numbers
         table.add_row(Text("\n".join(pieces)), *map(Text, cells))
     about_columns = f"Columns   {columns or 'none'}; at most {description['max_length']} tokens in a sequence"
-    parts: list[RenderableType] = [Text(plain(about_columns)), Text(""), table, Text("")]
-    for example in description["examples"]:
+    counts = " and ".join(f"{about['num_rows']:,} {name}" for name, about in description["splits"].items())
+    warnings, examples = description["warnings"], description["examples"]
+    verdict = "ready to train" if description["ok"] else "not ready to train"
+    parts: list[RenderableType] = [
+        Text(plain(f"{verdict}: {counts} rows; {counted(len(warnings), 'warning')}"), "bold")
+    ]
+    parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in warnings]
+    parts += [Text(plain(about_columns)), Text(""), table, Text("")]
+    for example in examples[: None if all_ else 1]:
         texts = {**example["texts"], "tokens": f"{example['num_tokens']}: {' '.join(example['tokens'])}"}
         texts |= {} if example["label"] is None else {"label": example["label"]}
         texts |= {"unknown": " ".join(map(repr, example["unknown"]))} if example["unknown"] else {}
         shown = [f"Row {example['row']} of {example['split']}", *(f"  {key:<10}{text}" for key, text in texts.items())]
         parts += [Text(plain(line), no_wrap=True, overflow="ellipsis") for line in shown]
-    parts += [Text("")] * bool(description["warnings"])
-    parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
-    return Group(*parts)
+    if len(examples) > 1 and not all_:
+        parts.append(Text(f"{counted(len(examples) - 1, 'more row')}: --all", style="dim"))
+    return parts
 
 
 def _target(about: Mapping[str, Any], form: str) -> str | None:
@@ -249,19 +257,19 @@ def _target(about: Mapping[str, Any], form: str) -> str | None:
     return target and form.format(**{name: format_number(value) for name, value in target.items()})
 
 
-def _label_lines(abouts: Sequence[Mapping[str, Any]]) -> list[tuple[str, Sequence[Any]]]:
+def _label_lines(abouts: Sequence[Mapping[str, Any]], most: int | None) -> list[tuple[str, Sequence[Any]]]:
     """Return a line for each label in all splits: its rows and their share; nothing for a split without labels."""
     labels = list(zip(*(about["labels"] for about in abouts if about["labels"] is not None), strict=True))
-    num_rarer = len(labels) - MOST_LABELS
+    num_rarer = len(labels[most:]) if most else 0
     if num_rarer > 0:
         labels.sort(key=lambda cells: -sum(cell["num_rows"] for cell in cells))
     lines: list[tuple[str, Sequence[Any]]] = []
-    for cells in labels[:MOST_LABELS]:
+    for cells in labels[:most]:
         counts = iter(f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells)
         texts = ["" if about["labels"] is None else next(counts) for about in abouts]
         lines.append((f"label {cells[0]['name']}", texts))
     if num_rarer > 0:
-        lines.append((f"{format_number(num_rarer)} rarer labels; --json has all", ()))
+        lines.append((f"{format_number(num_rarer)} rarer labels: --all", ()))
     if any("num_without_label" in about for about in abouts):
         lines.append(("(no label)", [about.get("num_without_label") for about in abouts]))
     return lines

@@ -9,7 +9,7 @@ from typing import Any
 from paratune import hardware
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_number
-from paratune.console import print_json, print_result
+from paratune.console import print_json, print_screen
 from paratune.doctor import files, machine, model_files, options, start
 from paratune.doctor.facts import HERE, Finding, MachineFacts, QueuedRun
 from paratune.errors import EXIT_FAILED, EXIT_OK
@@ -65,8 +65,10 @@ def judge(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: MachineFa
     return findings
 
 
-def print_findings(findings: list[Finding], facts: MachineFacts, setup: QueuedRun | None, *, as_json: bool) -> int:
-    """Print findings; return the exit code, 1 when one of them is a problem.
+def print_findings(
+    findings: list[Finding], facts: MachineFacts, setup: QueuedRun | None, *, all_: bool, as_json: bool
+) -> int:
+    """Print the conclusion and the findings; return the exit code, 1 when one of them is a problem.
 
     Args:
         setup: The run, for a line with its data and its model; None for this machine alone.
@@ -93,12 +95,11 @@ def print_findings(findings: list[Finding], facts: MachineFacts, setup: QueuedRu
         if finding.level == "note":
             fact, *others = lines
             stop = "." if finding.why else ""
-            notes.append(" ".join((f"note: {fact}{stop}", *others)))
+            more = "  (--all)" if others else ""
+            notes.append(" ".join((f"note: {fact}{stop}", *others)) if all_ else f"note: {fact}{more}")
             continue
         style = {"warning": "yellow", "problem": "bold red"}[finding.level]
         grid.add_row(Text(finding.level, style), Text("\n".join(lines)))
-    if grid.row_count:
-        print_result(grid)
     if setup is not None and setup.loaded is not None:
         model, num_processes, num_nodes = setup.model, setup.start.world_size, setup.start.num_nodes
         rows = ", ".join(f"{split.name} {split.num_rows:,}" for split in setup.data.splits) if setup.data else ""
@@ -107,7 +108,7 @@ def print_findings(findings: list[Finding], facts: MachineFacts, setup: QueuedRu
             parts.append(f"{model.model_type or 'model'} with {model.num_parameters:,} parameters")
         nodes = f" on {num_nodes} nodes" if num_nodes > 1 else ""
         parts.append(f"{num_processes} process{'es' * (num_processes > 1)}{nodes}")
-        notes.append(plain(f"{setup.path}: {'; '.join(parts)}"))
+        notes.append(plain(f"{setup.path.name}: {'; '.join(parts)}"))
     counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning")}
     counted = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts.items() if count]
     node = facts.node
@@ -119,7 +120,7 @@ def print_findings(findings: list[Finding], facts: MachineFacts, setup: QueuedRu
         f"{format_number(node['num_usable_cores'])} cores, {format_bytes(memory)} of memory, "
         f"{'GPUs n/a' if node['gpus'] is None else gpus}"
     )
-    print_result(Text("\n".join([*notes, conclusion])), is_prose=True)
+    print_screen(conclusion, *[grid] * bool(grid.row_count), *notes, all_=all_)
     return exit_code
 
 

@@ -51,6 +51,19 @@ def test_missing_values_give_the_exit_code_of_data_errors(described):
     assert any("training fails with this data: 1 rows have missing" in text for text in result["warnings"])
 
 
+def test_the_description_is_one_screen_with_the_conclusion_first(described, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    described([*ROWS, *(f"word{number} film,pos,{number},false" for number in range(30))])
+    path, labels = tmp_path / "c.yaml", [f"l{number}" for number in range(40)]
+    path.write_text(path.read_text().replace("[neg, pos]", f"[neg, pos, {', '.join(labels)}]"))
+    assert data(path) == EXIT_OK
+    first, *_ = lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert first.startswith("ready to train: 18 train and 16 validation rows")
+    assert data(path, all_=True) == EXIT_OK
+    assert capsys.readouterr().out.count("\nRow ") == 3
+
+
 def test_dropped_rows_are_no_error_with_missing_drop(described):
     code, result = described([*ROWS, "bad film,,9,false"], "data.missing=drop")
     assert code == EXIT_OK

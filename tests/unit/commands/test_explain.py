@@ -49,6 +49,18 @@ def test_the_page_has_what_the_terminal_shows(tmp_path: Path, data: str, capsys:
     assert f"p = {written['rows'][0]['methods']['occlusion']['p_value']:.3f}" in shown
 
 
+def test_many_rows_are_one_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    model, data = save_tiny(tmp_path / "m", "regression").folder, tmp_path / "many.jsonl"
+    data.write_text('{"text": "good film"}\n' * 12)
+    capsys.readouterr()
+    run(model, str(data), rows="0-11", method=("occlusion",))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 40
+    assert lines[-1] == "... and 9 more lines: --all"  # 12 rows of four lines are 48
+    run(model, str(data), rows="0-11", method=("occlusion",), all_=True)
+    assert len(capsys.readouterr().out.splitlines()) == 48
+
+
 def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, data: str):
     model = save_tiny(tmp_path / "m", "regression").folder
     for rows in ("", "a", "3-1", "1,", "-1", "0-99999999"):

@@ -56,6 +56,19 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainedModel, "apply", fail)
 
 
+def test_a_file_and_many_texts_are_one_screen(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, out = write(tmp_path / "in.csv", rows=[("good film", "1")] * 60), tmp_path / "out.csv"
+    run_predict(model, input=source, out=out, device="cpu")
+    first, second, *_ = lines = capsys.readouterr().out.splitlines()
+    assert first == f"60 of 60 rows predicted: {out}"
+    assert second.endswith(" 60 (100.0%)")
+    assert len(lines) == 2 + 1 + 6 + 1  # these, a space, the table of five rows, and how many are left out
+    run_predict(model, input=source, out=out, device="cpu", overwrite=True, all_=True)
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 1 + 61
+    run_predict(model, text=["good film"] * 60, device="cpu")
+    assert len(capsys.readouterr().out.splitlines()) == 40
+
+
 def write(path: Path, header: tuple[str, ...] = ("text", "label"), rows: list[tuple[str, str]] = ROWS) -> str:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
@@ -238,7 +251,7 @@ def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytes
     def say(rows: list[tuple[str, str]]) -> list[str]:
         source, output = write(tmp_path / "in.csv", rows=rows), tmp_path / "out.csv"
         run_predict(model, input=source, out=output, batch_size=2, device="cpu", overwrite=True)
-        return capsys.readouterr().out.splitlines()[1:]
+        return [line for line in capsys.readouterr().out.splitlines() if " without a t" in line]
 
     assert say(ROWS) == ["2 without a text and without a prediction: rows 2, 4 (counted from 0)"]
     assert say(ROWS[:2]) == []
@@ -444,7 +457,9 @@ def test_predictions_of_every_task_are_a_table(
     columns: dict[str, list[Any]], names: list[str], shown: list[str], capsys: pytest.CaptureFixture[str]
 ):
     trained = SimpleNamespace(recipe=SimpleNamespace(prediction_names=lambda: [*names, *columns]))
-    infer._show_predictions(pa.table({"row": [0], "text": ["word"], **columns}), trained, as_json=False)
+    infer.print_screen(
+        infer._shown_predictions(pa.table({"row": [0], "text": ["word"], **columns}), trained), all_=False
+    )
     words = capsys.readouterr().out.replace("0000", "").replace("00", "").split()
     words.remove("word")
     assert words == ["text", *shown]

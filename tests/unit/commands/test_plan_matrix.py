@@ -74,7 +74,7 @@ def test_each_run_is_planned_with_its_own_strategy_and_processes(
 
 
 def test_the_table_has_a_line_for_each_run(path: Path, capsys: pytest.CaptureFixture[str]):
-    assert plan(path, options=OPTIONS) == EXIT_OK
+    assert plan(path, options=OPTIONS, all_=True) == EXIT_OK
 
     out = capsys.readouterr().out
     assert [line.split()[:2] for line in out.splitlines()[2:6]] == [
@@ -116,11 +116,19 @@ def test_a_run_that_does_not_fit_is_planned_as_it_is(
     assert (cells["two_seed-1"]["strategy"], cells["two_seed-1"]["fit"]) == ("zero3", "no")
 
 
+def test_runs_with_the_same_plan_are_one_line(path: Path, capsys: pytest.CaptureFixture[str]):
+    path.write_text(path.read_text().replace("[1, 2]", str([*range(30)])))
+    assert plan(path, options=OPTIONS) == EXIT_OK
+    # A title, a heading, and a line for each of the two ways, which may wrap.
+    assert len(short := capsys.readouterr().out.splitlines()) <= 8
+    assert short[0].startswith("m: 60 of 60 runs fit")
+    assert plan(path, options=OPTIONS, all_=True) == EXIT_OK
+    assert sum("_seed-" in line for line in capsys.readouterr().out.splitlines()) == 60
+
+
 def test_options_without_effect_and_missing_files_are_refused(path: Path):
     with raises_code("cli.invalid_value", "a100-40gb,t4", option="--device"):
         plan(path, options=PlanOptions(device="a100-40gb,t4", max_length=8), json=True)
-    with raises_code("cli.no_effect", option="--all"):
-        plan(path, options=OPTIONS, all_=True)
     with raises_code("cli.no_effect", option="--devices"):
         plan(path, options=PlanOptions(devices="1", max_length=8), json=True)
     with raises_code("data.not_found", "absent.csv"):

@@ -46,9 +46,9 @@ def classes(tmp_path):
     return describe({"train": train, "test": test}, CLASSES, DATA, tiny_tokenizer(), max_length=8)
 
 
-def show(description, width=120) -> str:
+def show(description, width=120, *, all_=True) -> str:
     out = io.StringIO()
-    Console(file=out, width=width).print(render(description))
+    Console(file=out, width=width).print(*render(description, all_=all_), sep="\n")
     return out.getvalue()
 
 
@@ -172,7 +172,7 @@ def test_of_many_labels_the_most_frequent_are_shown(tmp_path):
     task = ClassificationTask(kind="classification", labels=[f"c{number}" for number in range(2000)])
     train = split(tmp_path, "train", ["good", "bad", "film"], [1999, 1999, 7], task)
     made = describe({"train": train}, task, DATA, tiny_tokenizer(), max_length=8)
-    lines = show(made).splitlines()
+    lines = show(made, all_=False).splitlines()
     shown = [line.split() for line in lines if line.startswith("label c")]
     assert len(shown) == MOST_LABELS
     assert [line[1:3] for line in shown[:2]] == [["c1999", "2"], ["c7", "1"]]

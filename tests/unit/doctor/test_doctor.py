@@ -80,13 +80,13 @@ def test_a_check_that_fails_does_not_hide_the_others(machine):
 @pytest.mark.parametrize(("level", "code"), [("note", 0), ("warning", 0), ("problem", 1)])
 def test_only_a_problem_fails(machine, capsys, level, code):
     finding = Finding("disk", level, "[bold]a disk[/bold] of " + "x" * 100, "it is why", "do this", "a.yaml:3", "a: b")
-    assert checkup.print_findings([finding], machine, None, as_json=False) == code
+    assert checkup.print_findings([finding], machine, None, all_=True, as_json=False) == code
     text = capsys.readouterr().out
     assert level in text
     assert "a.yaml:3: [bold]a disk[/bold]" in text  # shown as it is, never read as markup
-    assert "it is why" in text
+    assert "it is why" in text.replace("\n", " ")
     assert "-> a: b   (do this)" in " ".join(text.splitlines())
-    assert checkup.print_findings([finding], machine, None, as_json=True) == code
+    assert checkup.print_findings([finding], machine, None, all_=True, as_json=True) == code
     result = json.loads(capsys.readouterr().out)
     assert result["ok"] is (code == 0)
     assert result["findings"] == [vars(finding)]
@@ -96,18 +96,28 @@ def test_only_a_problem_fails(machine, capsys, level, code):
 def test_three_lines_without_a_problem(machine, monkeypatch, capsys):
     """Also where no extra is installed."""
     pretend_installed(monkeypatch, ['optuna>=4.2; extra == "search"'], {})
-    assert checkup.print_findings([*checks.check_extras()], machine, None, as_json=False) == 0
-    *_, last = lines = capsys.readouterr().out.splitlines()
+    assert checkup.print_findings([*checks.check_extras()], machine, None, all_=True, as_json=False) == 0
+    first, *_ = lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 3
-    assert last == "no problems: torch 2.13.0, 8 cores, 32 GiB of memory, no GPU"
+    assert first == "no problems: torch 2.13.0, 8 cores, 32 GiB of memory, no GPU"
+
+
+def test_many_findings_are_one_screen(machine, capsys):
+    findings = [Finding(f"disk-{number}", "warning", f"disk {number} is full") for number in range(60)]
+    checkup.print_findings(findings, machine, None, all_=False, as_json=False)
+    first, *_, last = lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), last) == (40, "... and 22 more lines: --all")  # of 61, 39 are shown
+    assert first.startswith("60 warnings")
+    checkup.print_findings(findings, machine, None, all_=True, as_json=False)
+    assert len(capsys.readouterr().out.splitlines()) == 61
 
 
 @pytest.mark.parametrize(
     ("gpus", "shown"), [(None, "GPUs n/a"), ([GPU, GPU, {**GPU, "name": "T4"}], "2 x H200, 1 x T4")]
 )
 def test_the_gpus_of_the_machine_are_shown(machine, capsys, gpus, shown):
-    checkup.print_findings([], with_node(machine, gpus=gpus), None, as_json=False)
-    assert capsys.readouterr().out.rstrip().endswith(f", {shown}")
+    checkup.print_findings([], with_node(machine, gpus=gpus), None, all_=True, as_json=False)
+    assert capsys.readouterr().out.replace("\n", " ").rstrip().endswith(f", {shown}")
 
 
 def test_each_finding_of_the_source_is_described_and_no_other():
