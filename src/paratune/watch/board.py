@@ -165,7 +165,9 @@ class Board:
             if kind == "run" and path not in self._shown and is_finished(path):  # most of many runs: do not read them
                 others["finished"] += 1
                 continue
-            watch = self._watches.setdefault(path, RunWatch(path) if kind == "run" else SweepWatch(path))
+            watch = self._watches.setdefault(
+                path, RunWatch(path, has_curves=True) if kind == "run" else SweepWatch(path)
+            )
             view = watch.look(now)
             if view.is_running:
                 self._shown[path] = kind

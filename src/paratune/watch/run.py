@@ -24,6 +24,8 @@ RECENT_BYTES = 512 * 1024
 """Bytes at the end of a log in which steps are read; what other events say is read from the whole log."""
 LONGEST_LINE = 1 << 20
 """Bytes that are read at once: a longer line is damaged, and is passed over."""
+MOST_POINTS = 400
+"""Losses of a curve that are kept at least; early ones of a long log are those of some steps."""
 WINDOW = 50
 """Number of last steps for rates and shares."""
 LATEST_S = 1e11
@@ -73,7 +75,10 @@ class RankLog:
         self._offset = 0
         self.step = 0
         self.steps: deque[Event] = deque(maxlen=WINDOW)
-        self.evaluation: Event | None = None
+        self.evaluations: deque[Event] = deque(maxlen=MOST_POINTS)
+        self.losses: list[tuple[int, float]] = []
+        self._every, self._next_old = 1, 0
+        """Steps between two losses, and the offset of the next early step that is read."""
         self.time: float | None = None
         self.doing: str | None = None
         """Its last logged activity since its last start."""
@@ -100,20 +105,25 @@ class RankLog:
                     if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
                         break
                     is_old = self._offset < status.st_size - RECENT_BYTES and line.startswith(_STEP)
-                    if not is_old:
-                        self._add_line(line)
+                    if not is_old or self._offset >= self._next_old:
+                        self._next_old = self._offset + status.st_size // MOST_POINTS
+                        self._add_line(line, is_old=is_old)
                     self._offset += len(line)
         except FileNotFoundError:
             if self._inode is not None:
                 self._inode = None
                 self._begin()
 
-    def _add_line(self, line: bytes) -> None:
+    def _add_line(self, line: bytes, *, is_old: bool) -> None:
         try:
             event = Event.model_validate(json.loads(line))
         except (ValueError, RecursionError):
             return
         kind, step = event.event, event.step or 0
+        if kind == "step" and event.loss is not None:
+            self._add_loss(step, event.loss, is_old=is_old)
+        if is_old:
+            return
         self.time = event.time or self.time
         if kind in ("step", "begin", "resume"):
             self.ended = None
@@ -125,11 +135,23 @@ class RankLog:
         elif kind == "resume":  # the steps after it are trained again
             self.step, self.doing = step, None
             self.steps = deque((old for old in self.steps if (old.step or 0) <= step), maxlen=WINDOW)
+            self.losses = [point for point in self.losses if point[0] <= step]
         elif kind in ("evaluation", "checkpoint"):
             self.pauses_s += event.time_s or 0.0
-            self.evaluation = event if kind == "evaluation" else self.evaluation
+            self.evaluations += [event] * (kind == "evaluation")
         elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.next_micro_batch_size is None):
             self.ended = event
+
+    def _add_loss(self, step: int, loss: float, *, is_old: bool) -> None:
+        """Add a loss to the curve; of a full curve every second one is left out from then on."""
+        gap = step - (self.losses[-1][0] if self.losses else step)
+        self._every = max(self._every, gap * is_old)
+        if self.losses and gap < self._every:
+            return
+        self.losses.append((step, loss))
+        if len(self.losses) == 2 * MOST_POINTS:
+            del self.losses[1::2]
+            self._every *= 2
 
     def measured(self) -> list[Event]:
         """Return the last steps without warm-up and profiled ones, or all steps while there are no others."""
@@ -199,6 +221,9 @@ class RunView:
     """Of the last evaluation, on the split `scored_on` at the step `scored_at`; of a finished run at its kept step."""
     scored_at: float | None = None
     scored_on: str | None = None
+    losses: Sequence[tuple[int, float]] = ()
+    """Training loss of some steps, and the scores of each evaluation; of runs of a matrix there are none."""
+    evaluations: Sequence[tuple[int, Mapping[str, float | None]]] = ()
     metric: str | None = None
     """The metric that selects the kept model; None if the last model is kept."""
     total_s: float | None = None
@@ -222,6 +247,7 @@ class RunView:
 @dataclass
 class RunWatch:
     folder: Path
+    has_curves: bool = False
     _logs: list[RankLog] = field(default_factory=list, init=False)
 
     def look(self, now: float | None = None) -> RunView:
@@ -252,15 +278,17 @@ class RunWatch:
             "num_steps": run.plan.num_steps,
         }
         if is_done:
-            return RunView(**about, **_finished(summary), state="damaged" if damage else "finished", reason=damage)
+            self._read_logs(int(self.has_curves))
+            return RunView(
+                **about,
+                **self._curves(),
+                **_finished(summary),
+                state="damaged" if damage else "finished",
+                reason=damage,
+            )
         # Before the events are read: a process that ends in between has then written all its events.
         in_use = is_in_use(self.folder)
-        num_ranks = min(max(int(run.world_size or 1), 1), MAX_RANKS)
-        new = (RankLog(self.folder / events_file(rank)) for rank in range(len(self._logs), num_ranks))
-        self._logs = [*self._logs[:num_ranks], *new]
-        for log in self._logs:
-            with suppress(OSError):  # try again at the next look
-                log.read()
+        self._read_logs(min(max(int(run.world_size or 1), 1), MAX_RANKS))
         last_event = max((log.time or 0.0 for log in self._logs), default=0.0) or None
         state, reason = self._state(in_use, last_event, now, about["host"])
         is_active = in_use or state in RUNNING
@@ -269,10 +297,25 @@ class RunWatch:
         return RunView(
             **about,
             **self._newest(record, is_active=is_active),
+            **self._curves(),
             state=state,
             reason="; ".join(filter(None, (reason, damage))) or None,
             since=last_event,
         )
+
+    def _read_logs(self, num_ranks: int) -> None:
+        new = (RankLog(self.folder / events_file(rank)) for rank in range(len(self._logs), num_ranks))
+        self._logs = [*self._logs[:num_ranks], *new]
+        for log in self._logs:
+            with suppress(OSError):  # try again at the next look
+                log.read()
+
+    def _curves(self) -> dict[str, Any]:
+        if not self.has_curves or not self._logs:
+            return {}
+        log = self._logs[0]
+        scored = [one for one in log.evaluations if one.split == log.evaluations[-1].split and one.scores]
+        return {"losses": tuple(log.losses), "evaluations": tuple((one.step or 0, one.scores) for one in scored)}
 
     def _newest(self, record: RunRecord, *, is_active: bool) -> dict[str, Any]:
         """Return the figures of the last steps and of the last evaluation, and the remaining time if `is_active`."""
@@ -283,7 +326,7 @@ class RunWatch:
             step_s = statistics.fmean(walls_ms) / 1000 + first.pauses_s / first.step
             left_s = max(0, num_steps - first.step) * step_s
         newest = first.steps[-1] if first.steps else Event(event="step")
-        scored = first.evaluation or Event(event="evaluation")
+        scored = first.evaluations[-1] if first.evaluations else Event(event="evaluation")
         peaks = [log.steps[-1].memory_bytes for log in self._logs if log.steps]
         return {
             "step": first.step,

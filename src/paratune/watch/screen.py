@@ -14,11 +14,14 @@ from rich.text import Text
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_duration, format_number, format_share
 from paratune.records.scores import ordered_scores, scores_text
+from paratune.watch import chart
 from paratune.watch.board import BoardView, SweepView
 from paratune.watch.run import RunView
 
 MAX_RUNS = 30
 """Maximum number of listed runs of a matrix; the others are counted."""
+_PRINTED_CHART = 14
+"""Lines of the curves of a view that is printed and not updated."""
 _GAP = "   "
 _LEAST_NAME = 20
 """Columns of a name that is cut so that the time and the score of the run fit."""
@@ -40,14 +43,19 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(20, options.max_width)
-        for line in self._lines(width):
+        # The encoding must have the dots; a view that is printed for a program has no chart.
+        most = chart.MAX_LINES if self.height is not None else _PRINTED_CHART * console.is_terminal
+        for line in self._lines(width, most * (not options.ascii_only)):
             line.truncate(width, overflow="ellipsis")
             if options.ascii_only:  # the terminal can encode nothing else
                 line.plain = line.plain.replace("…", ".").encode("ascii", "replace").decode()
             yield line
 
-    def _lines(self, width: int) -> list[Text]:
-        """Return the named or running runs, and the matrices in equal shares of the lines that are left."""
+    def _lines(self, width: int, most: int) -> list[Text]:
+        """Return the named or running runs, and the matrices in equal shares of the lines that are left.
+
+        A run alone has its curves in these, of at most so many lines.
+        """
         view = self.view
         states = Counter("running" if run.is_running else run.state for run in view.runs)
         states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)
@@ -63,6 +71,9 @@ class Screen:
         for place, sweep in enumerate(view.sweeps):
             share = max(1, (room - len(lines)) // (len(view.sweeps) - place))
             lines += _sweep(sweep, view.time, width, share)
+        if len(runs) == 1 and not view.sweeps:
+            drawn = chart.curves(runs[0], width, min(most, room - len(lines) - 1))
+            lines += [Text()] * bool(drawn) + drawn
         return [*head, *_counted(lines, room), *foot]
 
 

@@ -10,6 +10,7 @@ import shutil
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from watched import NOW, begin, event, finish, held, log, step, training
@@ -291,8 +292,43 @@ def test_of_a_long_log_all_is_read_but_the_early_steps(tmp_path: Path, monkeypat
     path.write_text(other + "".join(line(number) for number in range(1000, 9000)))
     log = RankLog(path)
     assert steps(log) == list(range(8980, 9000))
-    assert log.evaluation is not None
-    assert log.evaluation.scores == {"f1": 0.5}
+    assert len(log.evaluations) == 1
+    assert log.evaluations[0].scores == {"f1": 0.5}
+
+
+def test_the_curve_has_losses_of_all_parts_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watched_run, "RECENT_BYTES", 20 * len(line(1000)))
+    monkeypatch.setattr(watched_run, "MOST_POINTS", 10)
+    path = tmp_path / "events"
+    path.write_text("".join(line(number, loss=number / 1000) for number in range(1000, 9000)))
+    log = RankLog(path)
+    log.read()
+    # Of 8,000 steps one in 800 to 1,000 is read, the first one included, and the losses are those of their steps.
+    at = [step for step, _ in log.losses]
+    assert at[0] == 1000
+    assert 8 <= len(at) < 20
+    assert max(np.diff(at)) <= 1000
+    assert all(loss == step / 1000 for step, loss in log.losses)
+    monkeypatch.setattr(watched_run, "RECENT_BYTES", 1 << 30)
+    with path.open("a") as file:
+        file.writelines(line(number, loss=number / 1000) for number in range(9000, 60_000))
+    log.read()
+    gaps = np.diff([step for step, _ in log.losses])
+    assert len(gaps) < 20
+    assert max(gaps) <= 2.5 * min(gaps)  # early and late steps are equally dense
+    with path.open("a") as file:
+        file.write(json.dumps({"event": "resume", "step": 20_000}) + "\n")
+    log.read()
+    assert log.losses[-1][0] <= 20_000
+
+
+def test_only_a_run_of_its_own_has_curves(tmp_path: Path):
+    finish(training(tmp_path / "r"))
+    log(tmp_path / "r", event("evaluation", step=5, split="validation", scores={"loss": 0.5, "accuracy": 0.75}))
+    view = RunWatch(tmp_path / "r", has_curves=True).look()
+    assert view.losses == tuple((number, 1 / number) for number in range(1, 11))
+    assert view.evaluations == ((5, {"loss": 0.5, "accuracy": 0.75}),)
+    assert RunWatch(tmp_path / "r").look().losses == ()
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path):

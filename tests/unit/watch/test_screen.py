@@ -125,6 +125,39 @@ def test_a_terminal_without_blocks_gets_ascii():
     assert "a??o   training" in text
 
 
+CURVES = replace(
+    RUN,
+    losses=[(step, 2.0 - step / 50) for step in range(1, 51)],
+    evaluations=[(25, {"loss": 1.5, "accuracy": 0.5}), (50, {"loss": 1.0, "accuracy": 0.75})],
+)
+
+
+@pytest.mark.parametrize(("width", "height"), [(200, 50), (80, 24)])
+def test_a_run_alone_has_its_curves_in_the_free_lines(width: int, height: int):
+    lines = drawn(board(CURVES), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    plot = [line for line in lines if "│" in line]
+    assert len(plot) == min(28, height - len(drawn(board(RUN), width, height)) - 3)  # a space, the titles and the steps
+    # Loss from 2 - 1/50 to 1, accuracy from 0.5 to 0.75, with a mark for each of two evaluations of each curve.
+    assert plot[0].split("│")[0].strip() == "1.98"
+    assert plot[-1].split("│")[0].strip() == "1"
+    left = width // 2 - 1
+    assert [plot[row][left:].split("│")[0].strip() for row in (0, -1)] == ["0.75", "0.5"]
+    assert sum(line.count("●") for line in plot) == 4
+    # The loss falls: its dots go from the top left to the bottom right.
+    dots = [[at for at, cell in enumerate(line[:left]) if 0x2800 < ord(cell) <= 0x28FF] for line in plot]
+    assert min(dots[0]) < min(dots[-1])
+    assert max(dots[0]) < max(dots[-1])
+
+
+@pytest.mark.parametrize("view", [board(CURVES, RUN), board(CURVES, sweeps=(sweep_of("m", RUN),)), board(RUN)])
+def test_several_runs_and_printed_views_have_no_curves(view: BoardView):
+    assert "│" not in "".join(drawn(view, 200, 50))
+    assert "│" not in "".join(drawn(board(CURVES)))
+    assert "│" not in "".join(drawn(board(CURVES), 100, 40, encoding="ascii"))
+
+
 def test_no_run_is_running():
     assert drawn(board())[1] == "nothing is running below runs"
 
