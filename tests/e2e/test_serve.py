@@ -49,7 +49,14 @@ def test_the_page_shows_the_prediction_of_texts(tmp_path: Path):
         )
         _wait(page, "byId('prediction').querySelector('.answer') !== null || !byId('error').hidden")
         assert page.js("byId('error').textContent") == ""
-        assert page.js("byId('prediction').querySelector('.answer').textContent") in ("low", "middle", "high")
+        assert page.js("byId('prediction').querySelector('.answer').textContent") .split()[0] in (
+            "low", "middle", "high",
+        )  # fmt: skip
+        assert re.fullmatch(r"\w+ [<>]? ?\d+%", page.js("byId('prediction').querySelector('.answer').textContent"))
+        assert page.js("document.querySelector('.marked')") is None  # on demand
+        page.js("document.querySelector('.why').click()")
+        _wait(page, "document.querySelector('.marked') !== null || !byId('error').hidden")
+        assert text.split()[-1] in page.js("document.querySelector('.marked').textContent")
         assert page.js("document.images.length") == 0
         assert [line for line in page.complaints() if not line.startswith(f"request: {address}/")] == []
 

@@ -1,8 +1,10 @@
 """`paratune serve`: answer HTTP requests with the predictions of a trained model."""
 
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paratune.api.apply import check_model
 from paratune.api.process import set_up_process
@@ -10,7 +12,10 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, PairColumn, RunCode, TextColumn
 from paratune.console import outlive_readers, stdout_for_results
-from paratune.errors import ConfigError, Stopped, option_error, require_at_least, require_installed
+from paratune.errors import ConfigError, ParatuneError, Stopped, option_error, require_at_least, require_installed
+
+if TYPE_CHECKING:
+    from paratune.infer.trained import TrainedModel
 
 
 def serve(
@@ -61,9 +66,27 @@ def serve(
             why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
             message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
             raise ConfigError(message, code="task.unsupported", target=run, kind=trained.task.kind)
-    service = Service(trained, ServingLimits(rate_per_s=rate))
+    service = Service(trained, ServingLimits(rate_per_s=rate), _about(run, trained))
     app = make_app(service, listens_on=host, token=token, write_line=partial(print, flush=True))
     address = f"[{host}]" if ":" in host else host
     print(plain(f"{run} at http://{address}:{listener.getsockname()[1]}"), file=sys.stderr, flush=True)  # noqa: T201
     signal = run_server(app, listener)
     raise Stopped(f"stopped by {signal}", code="stopped.signal", signal=signal)
+
+
+def _about(name: str, trained: "TrainedModel") -> dict[str, Any]:
+    """Return what the page shows of a model: its name, score, and a row of its data; None where it is unknown."""
+    from paratune.api.split_rows import split_table
+    from paratune.records.finished import read_typed
+    from paratune.records.typed import Summary
+    from paratune.serving.predictor import column_names
+
+    about: dict[str, Any] = {"model": trained.run.name if trained.run else name, "score": None, "example": None}
+    with suppress(ParatuneError, OSError):  # a run of another program, or data that has moved
+        run = trained.run or Path(name)
+        summary = read_typed(run, Summary)
+        metric, scores = summary.best.metric, summary.scores.get("validation", {})
+        about["score"] = {"metric": f"validation {metric}", "value": scores[metric]} if metric in scores else None
+        table = split_table(run, "validation")[1]
+        about["example"] = {column: table[column][0].as_py() for column in column_names(trained.columns).values()}
+    return about

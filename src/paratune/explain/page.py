@@ -11,7 +11,7 @@ from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.explain.effects import AS_CHANCE
 from paratune.explain.explain import METHODS, RowExplanation
-from paratune.explain.outputs import Floats
+from paratune.explain.outputs import Bools, Floats
 from paratune.explain.rows import TokenRow
 from paratune.records.constant import ConstantComparison
 from paratune.reports.document import MarkedText, MarkedWord, Notice, Part, ReportDocument, ReportSection, signed
@@ -98,7 +98,12 @@ def _verdict(found: RowExplanation, method: str) -> Part:
 
 def marked_text(found: RowExplanation, method: str, *, is_closed: bool = False) -> MarkedText:
     """Return the texts of a row with the effects of their words, where they hold; text that is not read is last."""
-    row, values, holds = found.row, found.effects[method], found.holds(method)
+    words = marked_words(found.row, found.effects[method], found.holds(method))
+    return MarkedText(METHODS[method].capitalize(), words, is_closed, FULL_COLOUR * found.target.smallest)
+
+
+def marked_words(row: TokenRow, values: Floats, holds: Bools) -> tuple[MarkedWord, ...]:
+    """Return the words of a row with their effects, (W,), where they hold, (W,)."""
     marked: list[MarkedWord] = []
     ends = [0] * len(row.texts)
     for at, word in enumerate(row.words):
@@ -111,7 +116,7 @@ def marked_text(found: RowExplanation, method: str, *, is_closed: bool = False) 
     for text, end in zip(row.texts, ends, strict=True):
         if rest := " ".join(text[end:].split()):
             marked.append(MarkedWord("\n", f"[not read: {rest}]", None))
-    return MarkedText(METHODS[method].capitalize(), tuple(marked), is_closed, FULL_COLOUR * found.target.smallest)
+    return tuple(marked)
 
 
 def _details(found: RowExplanation, key: str) -> Iterator[Part]:

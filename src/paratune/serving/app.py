@@ -1,4 +1,4 @@
-"""The paths of the server: `/predict`, `/health`, and the page `/`.
+"""The paths of the server: `/predict`, `/explain`, `/health`, and the page `/`.
 
 Every request passes the checks of Host header, rate and token first, and leaves a line in the access log.
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paratune.errors import DataError, ParatuneError
+from paratune.explain.explain import EXPLAINED_KINDS, require_explainable
 from paratune.infer.trained import TrainedModel
 from paratune.records import finite
 from paratune.serving.access import (
@@ -37,11 +38,11 @@ from paratune.serving.access import (
     client_name,
 )
 from paratune.serving.batcher import Batcher
-from paratune.serving.predictor import Predictor, column_names, describe, read_calibration, read_rows
+from paratune.serving.predictor import Predictor, TokenizedRow, column_names, describe, read_calibration, read_rows
 
 log = logging.getLogger(__name__)
 
-PATHS = frozenset({"/", "/predict", "/health"})
+PATHS = frozenset({"/", "/predict", "/explain", "/health"})
 OPEN_PATHS = ("/", "/health")
 """Paths that need no token and have no rate: the page, which asks for the token, and the state for a supervisor."""
 
@@ -159,8 +160,10 @@ class Gate:
 class Service:
     """The model of a server, and its queue."""
 
-    def __init__(self, trained: TrainedModel, limits: ServingLimits) -> None:
+    def __init__(self, trained: TrainedModel, limits: ServingLimits, about: Mapping[str, Any] | None = None) -> None:
+        """Make a service; `about` is what the page says of the model: `model`, `score`, `example`."""
         self.trained = trained
+        self.about = about or {}
         self.limits = limits
         self.calibration = read_calibration(trained)
         self.predictor = Predictor(trained, self.calibration)
@@ -186,17 +189,35 @@ class Service:
         Raises:
             DataError: The request is refused.
         """
+        tokenized = await self._read(request)
+        num_tokens = [row.num_tokens for row in tokenized]
+        answers = await self.batcher.submit(tokenized, num_tokens)
+        answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
+        answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
+        return answer | self.warning
+
+    async def explain(self, request: Request) -> dict[str, Any]:
+        """Return the answer to `/explain`, for one row: it costs a forward pass per word.
+
+        Raises:
+            ParatuneError: The model cannot be explained, or the request is refused.
+        """
+        require_explainable(self.trained, "this model")
+        first, *others = await self._read(request)
+        if others:
+            message = f"an explanation is of one row, and the request has {1 + len(others)}"
+            raise DataError(message, code="serve.too_many_rows", num_rows=1 + len(others), max_rows=1)
+        result: dict[str, Any] = await self.batcher.run(self.predictor.explain, first)
+        return result
+
+    async def _read(self, request: Request) -> list[TokenizedRow]:
         is_words = self.trained.task.kind == "token_classification"
         body = await read_body(request, self.limits)
         rows = read_rows(body, self.trained.columns, is_words=is_words, limits=self.limits)
         loop = asyncio.get_running_loop()
         tokenized = await loop.run_in_executor(self.tokenizing, self.predictor.tokenize, rows)
-        num_tokens = [row.num_tokens for row in tokenized]
-        request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
-        answers = await self.batcher.submit(tokenized, num_tokens)
-        answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
-        answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
-        return answer | self.warning
+        request.state.num_rows, request.state.num_tokens = len(rows), sum(row.num_tokens for row in tokenized)
+        return tokenized
 
     def health(self, *, needs_token: bool) -> dict[str, Any]:
         """Return the answer to `/health`.
@@ -210,6 +231,10 @@ class Service:
             "max_chars": self.limits.max_chars,
             "needs_token": needs_token,
             "interval": describe(self.calibration),
+            "explains": self.trained.task.kind in EXPLAINED_KINDS,
+            **self.about,
+            # A text of the data is shown only where everybody who can connect may read it.
+            "example": None if needs_token else self.about.get("example"),
         } | self.warning
 
 
@@ -272,6 +297,10 @@ def make_app(
     @app.post("/predict")
     async def predict(request: Request) -> JSONResponse:
         return JSONResponse(finite(await service.predict(request)))
+
+    @app.post("/explain")
+    async def explain(request: Request) -> JSONResponse:
+        return JSONResponse(finite(await service.explain(request)))
 
     @app.get("/")
     async def page() -> Response:

@@ -115,6 +115,10 @@ class Batcher:
                 self._queue = [entry for entry in self._queue if entry.number not in abandoned]
                 heapq.heapify(self._queue)
 
+    async def run(self, work: Callable[[Row], Any], row: Row) -> Any:
+        """Return the result of other work with a row, in the thread of the batches and between two of them."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, row)
+
     def take(self) -> list[_Waiting]:
         """Remove the next batch from the queue: rows in the order in which they are due, up to the limit of tokens."""
         batch: list[_Waiting] = []

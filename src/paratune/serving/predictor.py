@@ -4,7 +4,7 @@ import copy
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,8 +17,13 @@ from paratune.data.labels import first_rows
 from paratune.data.load import Split, joined_samples
 from paratune.data.token_store import EXAMPLE, joined_store
 from paratune.errors import DataError, ParatuneError
+from paratune.explain.effects import occlusion
+from paratune.explain.outputs import RowOutput, explained_output
+from paratune.explain.page import FULL_COLOUR, marked_words
+from paratune.explain.rows import read_rows as token_rows
 from paratune.feedback.feedback import KINDS, ScoreCalibration, calibrate, numbers
 from paratune.infer.trained import TrainedModel
+from paratune.reports.document import MarkedText
 from paratune.serving.access import ServingLimits
 
 Row = Mapping[str, Any]
@@ -177,6 +182,18 @@ class Predictor:
             Answer({name: column[number] for name, column in values.items()}, interval)
             for number, interval in enumerate(intervals)
         ]
+
+    def explain(self, row: TokenizedRow) -> dict[str, Any]:
+        """Return how much the output of the prediction falls when each word is hidden (`occlusion`)."""
+        split = as_split([row])
+        outputs = self.trained.apply(split, 1, lambda done, total: None).outputs
+        target = explained_output(self.trained, int(outputs[0].argmax()), None)
+        (read,) = token_rows(self.trained, split)
+        effects = occlusion(RowOutput(self.trained, read, target, 32), np.arange(len(read.words)))
+        words = marked_words(read, effects, np.abs(effects) >= target.smallest)
+        shares = MarkedText("", words, full=FULL_COLOUR * target.smallest).strengths
+        marked = [asdict(word) | {"strength": share} for word, share in zip(words, shares, strict=True)]
+        return {"explained": target.name, "words": marked}
 
 
 def as_split(rows: list[TokenizedRow]) -> Split:

@@ -25,7 +25,7 @@ RECENT_BYTES = 512 * 1024
 LONGEST_LINE = 1 << 20
 """Bytes that are read at once: a longer line is damaged, and is passed over."""
 MOST_POINTS = 400
-"""Losses of a curve that are kept at least; early ones of a long log are those of some steps."""
+"""Points of a curve; of a full one every second point is left out."""
 WINDOW = 50
 """Number of last steps for rates and shares."""
 LATEST_S = 1e11
@@ -77,8 +77,7 @@ class RankLog:
         self.steps: deque[Event] = deque(maxlen=WINDOW)
         self.evaluations: deque[Event] = deque(maxlen=MOST_POINTS)
         self.losses: list[tuple[int, float]] = []
-        self._every, self._next_old = 1, 0
-        """Steps between two losses, and the offset of the next early step that is read."""
+        self._next_old = 0  # offset of the next early step that is read, for the curve
         self.time: float | None = None
         self.doing: str | None = None
         """Its last logged activity since its last start."""
@@ -120,8 +119,12 @@ class RankLog:
         except (ValueError, RecursionError):
             return
         kind, step = event.event, event.step or 0
-        if kind == "step" and event.loss is not None:
-            self._add_loss(step, event.loss, is_old=is_old)
+        curve = self.losses
+        is_far = len(curve) < 2 or step - curve[-1][0] >= curve[-1][0] - curve[-2][0]  # as far as the point before
+        if kind == "step" and event.loss is not None and is_far:
+            curve.append((step, event.loss))
+        if len(curve) == 2 * MOST_POINTS:
+            del curve[1::2]
         if is_old:
             return
         self.time = event.time or self.time
@@ -141,17 +144,6 @@ class RankLog:
             self.evaluations += [event] * (kind == "evaluation")
         elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.next_micro_batch_size is None):
             self.ended = event
-
-    def _add_loss(self, step: int, loss: float, *, is_old: bool) -> None:
-        """Add a loss to the curve; of a full curve every second one is left out from then on."""
-        gap = step - (self.losses[-1][0] if self.losses else step)
-        self._every = max(self._every, gap * is_old)
-        if self.losses and gap < self._every:
-            return
-        self.losses.append((step, loss))
-        if len(self.losses) == 2 * MOST_POINTS:
-            del self.losses[1::2]
-            self._every *= 2
 
     def measured(self) -> list[Event]:
         """Return the last steps without warm-up and profiled ones, or all steps while there are no others."""
@@ -279,13 +271,8 @@ class RunWatch:
         }
         if is_done:
             self._read_logs(int(self.has_curves))
-            return RunView(
-                **about,
-                **self._curves(),
-                **_finished(summary),
-                state="damaged" if damage else "finished",
-                reason=damage,
-            )
+            about |= self._curves() | _finished(summary)
+            return RunView(**about, state="damaged" if damage else "finished", reason=damage)
         # Before the events are read: a process that ends in between has then written all its events.
         in_use = is_in_use(self.folder)
         self._read_logs(min(max(int(run.world_size or 1), 1), MAX_RANKS))
@@ -311,11 +298,9 @@ class RunWatch:
                 log.read()
 
     def _curves(self) -> dict[str, Any]:
-        if not self.has_curves or not self._logs:
-            return {}
-        log = self._logs[0]
-        scored = [one for one in log.evaluations if one.split == log.evaluations[-1].split and one.scores]
-        return {"losses": tuple(log.losses), "evaluations": tuple((one.step or 0, one.scores) for one in scored)}
+        log = next(iter(self._logs), RankLog(self.folder))
+        scored = [(one.step or 0, one.scores or {}) for one in log.evaluations if one.split == "validation"]
+        return {"losses": tuple(log.losses), "evaluations": tuple(scored)}
 
     def _newest(self, record: RunRecord, *, is_active: bool) -> dict[str, Any]:
         """Return the figures of the last steps and of the last evaluation, and the remaining time if `is_active`."""

@@ -20,8 +20,6 @@ from paratune.watch.run import RunView
 
 MAX_RUNS = 30
 """Maximum number of listed runs of a matrix; the others are counted."""
-_PRINTED_CHART = 14
-"""Lines of the curves of a view that is printed and not updated."""
 _GAP = "   "
 _LEAST_NAME = 20
 """Columns of a name that is cut so that the time and the score of the run fit."""
@@ -44,7 +42,7 @@ class Screen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(20, options.max_width)
         # The encoding must have the dots; a view that is printed for a program has no chart.
-        most = chart.MAX_LINES if self.height is not None else _PRINTED_CHART * console.is_terminal
+        most = chart.MAX_LINES if self.height is not None else chart.MAX_LINES // 2 * console.is_terminal
         for line in self._lines(width, most * (not options.ascii_only)):
             line.truncate(width, overflow="ellipsis")
             if options.ascii_only:  # the terminal can encode nothing else
@@ -52,10 +50,7 @@ class Screen:
             yield line
 
     def _lines(self, width: int, most: int) -> list[Text]:
-        """Return the named or running runs, and the matrices in equal shares of the lines that are left.
-
-        A run alone has its curves in these, of at most so many lines.
-        """
+        """Return the runs, and the matrices in equal shares of the lines that are left; a run alone has its curves."""
         view = self.view
         states = Counter("running" if run.is_running else run.state for run in view.runs)
         states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)

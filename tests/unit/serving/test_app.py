@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -91,6 +92,43 @@ def test_answers_are_those_of_predict(tmp_path: Path, kind: str, is_pair: bool):
     expected = predicted(folder, columns, tmp_path)
     assert_equal(together, expected)
     assert_equal(alone, expected)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_an_explanation_hides_each_word(tmp_path: Path, kind: str):
+    folder = save_tiny(tmp_path / "model", kind).folder
+    with client(folder) as (http, service):
+        row = {"text": "the film was good"}
+        found = http.post("/explain", json=row).json()
+        shown = http.post("/predict", json=row).json()["predictions"][0]
+        hidden = http.post("/predict", json={"text": f"the film was {service.trained.tokenizer.mask_token}"}).json()
+        check(http.post("/explain", json={"rows": [row, row]}), 422, "serve.too_many_rows", num_rows=2)
+
+    def output(columns: dict[str, Any]) -> float:
+        share = columns.get(f"score_{shown['prediction']}")
+        return float(columns["prediction"] if kind == "regression" else np.log(share / (1 - share)))
+
+    assert "".join(word["before"] + word["text"] for word in found["words"]) == row["text"]
+    fall = output(shown) - output(hidden["predictions"][0])
+    # A smaller effect than the smallest one that counts, 0.02 of log-odds, is null.
+    assert (found["words"][-1]["effect"] or 0) == pytest.approx(fall, abs=2e-2 if abs(fall) < 0.02 else 1e-4)
+
+
+def test_a_model_without_explanations_says_so(tmp_path: Path, served: TestClient):
+    assert served.get("/health").json()["explains"] is True
+    folder = save_tiny(tmp_path / "model", "classification").folder
+    with client(folder) as (http, service):
+        object.__setattr__(service.trained.task, "kind", "masked_lm")
+        assert http.get("/health").json()["explains"] is False
+        check(http.post("/explain", json={"text": "good"}), 422, "task.unsupported", kind="masked_lm")
+
+
+def test_a_text_of_the_data_is_shown_only_without_a_token(folder: Path):
+    about = {"model": "tour", "score": {"metric": "accuracy", "value": 0.9}, "example": {"text": "good"}}
+    service = Service(load_trained(str(folder), NamedColumns(), "cpu"), ServingLimits(), about)
+    open_to_all, secret = service.health(needs_token=False), service.health(needs_token=True)
+    assert {key: open_to_all[key] for key in about} == about
+    assert (secret["model"], secret["example"]) == ("tour", None)
 
 
 @pytest.mark.parametrize(("score", "is_warned"), [(0.25, True), (0.75, False)])

@@ -44,15 +44,18 @@ function readRow() {
   return row;
 }
 
-function tableOf(head, rows) {
-  const cells = head.map((name, at) => element("th", name, { scope: "col", class: at === 1 ? "number" : "" }));
-  return element("div", element("table", [element("thead", element("tr", cells)), element("tbody", rows)]), { class: "scroll" });
+function percent(share) {
+  const whole = Math.round(100 * share);
+  return whole === 0 ? "< 1%" : whole === 100 ? "> 99%" : `${whole}%`;
 }
 
-function showPrediction(answer) {
+function showPrediction(answer, row) {
   const { prediction, ...others } = answer.predictions[0];
-  const shown = [element("h2", "Prediction")];
-  if (prediction !== undefined) shown.push(element("p", prediction === "" ? "no answer" : rounded(prediction), { class: "answer" }));
+  const shown = [];
+  const own = `score_${prediction}`;
+  const isShare = (name) => name.startsWith("score_") && others[name] >= 0 && others[name] <= 1;
+  const share = isShare(own) ? ` ${percent(others[own])}` : "";
+  if (prediction !== undefined) shown.push(element("p", prediction === "" ? "no answer" : rounded(prediction) + share, { class: "answer" }));
   if (answer.warning) shown.push(element("p", answer.warning.message, { class: "notice warn" }));
   if (answer.intervals) {
     const [low, high] = answer.intervals[0];
@@ -61,15 +64,40 @@ function showPrediction(answer) {
     shown.push(element("p", `Interval for ${rounded(100 * coverage)}% of new texts of the same kind: ${rounded(low)} to ${rounded(high)}.${checked}`));
   }
   const rows = Object.entries(others).map(([name, value]) => {
-    const isShare = name.startsWith("score_") && value >= 0 && value <= 1;
     const bar = element("span", [], { class: "bar" });
-    if (isShare) bar.style.setProperty("--share", value);
-    const cells = [element("th", name, { scope: "row" }), element("td", rounded(value), { class: "number" })];
-    return element("tr", [...cells, element("td", isShare ? bar : "", { class: "share", "aria-hidden": "true" })]);
+    if (isShare(name)) bar.style.setProperty("--share", value);
+    const label = isShare(name) ? name.slice("score_".length) : name;
+    const cells = [element("th", label, { scope: "row" }), element("td", isShare(name) ? percent(value) : rounded(value), { class: "number" })];
+    return element("tr", [...cells, element("td", isShare(name) ? bar : "", { class: "share", "aria-hidden": "true" })]);
   });
-  if (rows.length) shown.push(tableOf(["column", "value", ""], rows));
+  if (rows.length) shown.push(element("div", element("table", element("tbody", rows)), { class: "scroll" }));
   shown.push(element("p", `The model read ${answer.num_tokens} tokens.`, { class: "caption" }));
+  if (health.explains) {
+    const button = element("button", "Which words?", { type: "button", class: "why", title: "Hides each word in turn" });
+    button.addEventListener("click", () => explain(button, row));
+    shown.push(button);
+  }
   show("prediction", ...shown);
+}
+
+async function explain(button, row) {
+  button.disabled = true;
+  button.classList.add("busy");
+  try {
+    const { explained, words } = await send("/explain", row);
+    const text = element("p", [], { class: "marked" });
+    for (const { before, text: word, effect, strength } of words) {
+      const mark = element("span", word, effect === null ? {} : { class: effect > 0 ? "raises" : "lowers", title: rounded(effect) });
+      mark.style.setProperty("--strength", Math.min(1, Math.abs(strength)));
+      text.append(before, mark);
+    }
+    const note = `How the ${explained} changes when a word is hidden: words with a solid line raise it, with a dashed line lower it.`;
+    button.replaceWith(text, element("p", note, { class: "caption" }));
+  } catch (error) {
+    button.disabled = false;
+    button.classList.remove("busy");
+    show("error", error instanceof TypeError ? "The server does not answer." : error.message);
+  }
 }
 
 async function ask(event) {
@@ -79,7 +107,8 @@ async function ask(event) {
   show("error");
   show("prediction", element("p", "Predicting", { class: "busy" }));
   try {
-    showPrediction(await send("/predict", readRow(), request.signal));
+    const row = readRow();
+    showPrediction(await send("/predict", row, request.signal), row);
   } catch (error) {
     if (request.signal.aborted) return;
     show("prediction");
@@ -89,11 +118,15 @@ async function ask(event) {
 
 async function start() {
   health = await (await fetch("/health", { cache: "no-store" })).json();
-  byId("about").textContent = `A model for ${health.task.replaceAll("_", " ")}.`;
+  const score = health.score ? `, ${health.score.metric.replaceAll("_", " ")} ${rounded(health.score.value)}` : "";
+  byId("about").textContent = `${health.task.replaceAll("_", " ")}${score}`;
+  byId("title").textContent = document.title = health.model || "Ask the model";
   health.columns.forEach((column, number) => {
     const id = `column-${number}`;
     const hint = health.task === "token_classification" ? " (words separated by spaces)" : "";
     const field = element("textarea", [], { id, name: column, maxlength: health.max_chars, required: "" });
+    field.value = [health.example?.[column] ?? ""].flat().join(" ");
+    field.addEventListener("focus", () => field.select(), { once: true });
     byId("fields").append(element("div", [element("label", column + hint, { for: id }), field], { class: "field" }));
   });
   byId("token-field").hidden = !health.needs_token;
