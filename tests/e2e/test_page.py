@@ -53,6 +53,21 @@ def opened(one_browser: Browser, report: Path) -> Browser:
     return one_browser
 
 
+def test_a_phone_shows_two_runs_side_by_side(one_browser: Browser, tmp_path: Path):
+    runs = [make_run(tmp_path / f"a_run_with_a_long_name_{name}", step_ms=ms) for name, ms in (("a", 90.0), ("b", 8.0))]
+    make(runs, tmp_path / "out")
+    one_browser.look(width=400)
+    one_browser.events.clear()
+    one_browser.open(tmp_path / "out" / "index.html")
+    widths = one_browser.js(
+        "[...document.querySelectorAll('.scroll:has(.figures, svg)')].filter(box => box.offsetParent)"
+        ".map(box => box.scrollWidth - box.clientWidth)"
+    )
+    assert len(widths) > 3
+    assert max(widths) <= 1
+    assert one_browser.js("document.documentElement.scrollWidth") == 400
+
+
 def column(opened: Browser, at: int) -> list[str]:
     return opened.js(f"[...{TABLE}.tBodies[0].rows].map(row => row.cells[{at}].textContent)")
 
