@@ -8,6 +8,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from paratune import __version__
+from paratune.config.sources import DEMO
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -38,3 +39,10 @@ def test_the_package_is_typed_and_has_its_metadata():
     assert about["License-Expression"] == "Apache-2.0"
     assert "Typing :: Typed" in PROJECT["classifiers"]
     assert (ROOT / "src" / "paratune" / "py.typed").exists()
+
+
+def test_the_demo_sets_are_in_the_package():
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "demo/*" in about["tool"]["setuptools"]["package-data"]["paratune"]
+    folder = ROOT / "src" / "paratune" / "demo"
+    assert {path.name for path in folder.iterdir()} == {*DEMO.values(), "ATTRIBUTION.md"}

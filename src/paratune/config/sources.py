@@ -2,12 +2,23 @@
 
 import glob
 import os
+from importlib.resources import files
 from pathlib import Path
 
-from paratune.errors import did_you_mean
+from paratune.errors import DataError, did_you_mean
 
 CODE = "code:"
 """Start of a source that is the user's own function; see docs/howto/extend.md."""
+DEMO = {
+    "sentences": "sentences.csv",
+    "pairs": "pairs.csv",
+    "words": "words.conll",
+    "questions": "questions.json",
+    "choices": "choices.csv",
+    "texts": "texts.txt",
+    "captures": "captures.warc.gz",
+}
+"""Files of the data sets that come with paratune, by name: `demo:sentences`; captures are for `paratune corpus`."""
 TOKENS_FILE = "tokens.json"
 """The last file of a folder of tokens that `paratune corpus` writes."""
 
@@ -19,6 +30,19 @@ def local_path(source: str) -> Path | None:
     """
     # Not Path.expanduser, which raises for an unknown user.
     return None if source.startswith(("hub:", "demo:", CODE)) else Path(os.path.expanduser(source))  # noqa: PTH111
+
+
+def demo_file(source: str) -> Path:
+    """Return the file of `demo:NAME`.
+
+    Raises:
+        DataError: There is no such data set.
+    """
+    name = source.removeprefix("demo:")
+    if name not in DEMO:
+        problem = f"is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
+        raise DataError(f"{source} {problem}", code="data.not_found", source=source)
+    return Path(str(files("paratune") / "demo" / DEMO[name]))
 
 
 def has_tokens(source: str) -> bool:

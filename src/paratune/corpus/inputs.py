@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -20,11 +19,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from paratune.config.sources import demo_file
 from paratune.corpus.shard import BUFFER_BYTES
 from paratune.errors import DataError, did_you_mean
 
-DEMO = "demo:captures"
-"""30 captures that come with paratune."""
 SUFFIXES = (".cdx", ".cdxj", ".json", ".jsonl", ".ndjson", ".cdx.gz", ".cdxj.gz", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 """Suffixes of indexes in a ZIP."""
 
@@ -47,15 +45,15 @@ class Source:
 def find_files(patterns: Sequence[str], key: str) -> list[Path]:
     """Return the files that match paths and patterns, each once, in order; those of a pattern by name.
 
-    `DEMO` is the file that comes with paratune.
+    `demo:captures` is the file that comes with paratune.
 
     Raises:
         DataError: A path or pattern matches no file.
     """
     paths: list[Path] = []
     for pattern in patterns:
-        if pattern == DEMO:
-            paths.append(Path(str(files("paratune") / "demo" / "captures.warc.gz")))
+        if pattern.startswith("demo:"):
+            paths.append(demo_file(pattern))
             continue
         names = sorted(glob(pattern, recursive=True)) if has_magic(pattern) else [pattern]  # noqa: PTH207 - also absolute ones
         found = [Path(name) for name in names if Path(name).is_file()]

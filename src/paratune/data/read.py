@@ -5,7 +5,6 @@ Imports no torch.
 
 import csv
 import gzip
-import importlib.resources
 import io
 import logging
 import re
@@ -26,7 +25,7 @@ from paratune.base.units import GIB, MIB, format_bytes
 from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
 from paratune.config.section import OwnCode
 from paratune.config.sections import AS_FOUND, Columns, FileReading
-from paratune.config.sources import CODE, absence, has_tokens, local_path, path_and_split
+from paratune.config.sources import CODE, absence, demo_file, has_tokens, local_path, path_and_split
 from paratune.data.columns import TableReader
 from paratune.data.formats import parse_conll, parse_conllu, text_format
 from paratune.data.json_tables import parse_json
@@ -35,8 +34,6 @@ from paratune.errors import ConfigError, DataError, did_you_mean, require
 
 log = logging.getLogger(__name__)
 
-DEMO = {"sentences": "sentences.csv"}
-"""Embedded data sets by name: `demo:sentences`."""
 PARAGRAPHS = "paragraphs"
 """In `corpus.txt#paragraphs`, blank lines separate documents; without it, each line is a document."""
 MAX_UNPACKED_BYTES = 16 * GIB
@@ -71,12 +68,7 @@ def read_table(source: str, reading: FileReading = AS_FOUND) -> pa.Table:
     if source.startswith("hub:"):
         table = _read_hub(source, reading.hub_revision)
     elif source.startswith("demo:"):
-        name = source.removeprefix("demo:")
-        if name not in DEMO:
-            problem = f" is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
-            raise source_error(source, problem, code="data.not_found")
-        file = importlib.resources.files("paratune") / "demo" / DEMO[name]
-        table = parse_csv(file.read_text(encoding="utf-8"), source)
+        table = _read_file(demo_file(source), None, AS_FOUND)
     else:
         table = read_own_rows(source) if source.startswith(CODE) else _read_path(source, reading)
     if table.num_rows == 0:
