@@ -11,7 +11,7 @@ from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 
 def data(
     config: Path,
-    /
+    /,
     *,
     set_: Overrides = (),
     figures: Path | None = None,
