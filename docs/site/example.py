@@ -15,11 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "howto" / "example"
 WIDTH, HEIGHT = 1000, 2150
 """Of the pictures of the page, in pixels."""
-PART_WIDTH, MARGIN = 1145, 24
-"""Of the picture of a part: width of the window, and space around the part, in pixels."""
+PARTS = {"summary": (620, 1.35), "effects": (1145, 1.0)}
+"""Width of the window in pixels, and scale, of the picture of each part: the conclusions have large letters."""
+MARGIN = 24
+"""Space around a part, in pixels."""
 _PART = """(() => {
+  const trust = document.querySelector('#summary details');
+  trust.open = false;
   const box = document.querySelector('#summary').getBoundingClientRect();
-  return [box.left, box.top, box.bottom];
+  return [box.left, box.top, trust.getBoundingClientRect().bottom];
 })()"""
 """Left, top and bottom of the conclusions."""
 _EFFECTS = """(() => {
@@ -46,14 +50,14 @@ def main(report: Path) -> None:
             opened.events.clear()  # the page before has been loaded too
             opened.open(EXAMPLE / "index.html")
             opened.screenshot(EXAMPLE / f"{name}.png", whole=False)
-        opened.look(width=PART_WIDTH)
-        opened.events.clear()
-        opened.open(EXAMPLE / "index.html")
         for name, part in (("summary", _PART), ("effects", _EFFECTS)):
+            width, scale = PARTS[name]
+            opened.look(width=width)
+            opened.events.clear()
+            opened.open(EXAMPLE / "index.html")
             left, top, bottom = opened.js(part)
-            clip = {
-                "x": max(0, left - MARGIN), "y": top, "width": PART_WIDTH, "height": bottom - top + MARGIN, "scale": 1,
-            }  # fmt: skip
+            size = {"width": width, "height": bottom - top + MARGIN, "scale": scale}
+            clip = {"x": max(0, left - MARGIN), "y": top, **size}
             shot = opened.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
             (EXAMPLE / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
