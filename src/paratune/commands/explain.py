@@ -22,6 +22,8 @@ from paratune.errors import ConfigError, DataError, option_error, require_at_lea
 
 _MAX_WORDS, _MAX_COLUMNS, _MAX_ESSAYS = 6, 200, 20
 """Words and columns of a row, and essays of a file that are printed."""
+_MARKED = 0.3
+"""Smallest effect of a word that is marked, as a share of the largest one."""
 Method = Literal["integrated_gradients", "occlusion", "shapley"]
 
 
@@ -100,9 +102,9 @@ def explain(
         verdict = of_row.faithfulness.verdict(first) or "holds"
         verdict += f" (p = {of_row.faithfulness.p_value(first):.3f})"
         head = plain(f"row {of_row.row.row}: {of_row.predicted}; {of_row.target.name} {of_row.value:.4g}")
-        line = Text("  ")
-        for word in marked_text(of_row, first).words:
-            style = "" if word.effect is None else "bold green underline" if word.effect > 0 else "bold red italic"
+        line, marked = Text("  "), marked_text(of_row, first)
+        for word, share in zip(marked.words, marked.strengths, strict=True):
+            style = "" if abs(share) < _MARKED else "bold green underline" if share > 0 else "bold red italic"
             line.append(" " * bool(word.before)).append(plain(word.text), style)
         line.truncate(line.cell_len if all_ else _MAX_COLUMNS, overflow="ellipsis")
         shown += [Text(head, "bold"), line, f"  words: {', '.join(words) or 'n/a'}", f"  {METHODS[first]}: {verdict}"]

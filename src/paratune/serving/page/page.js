@@ -71,7 +71,6 @@ function showPrediction(answer, row) {
     return element("tr", [...cells, element("td", isShare(name) ? bar : "", { class: "share", "aria-hidden": "true" })]);
   });
   if (rows.length) shown.push(element("div", element("table", element("tbody", rows)), { class: "scroll" }));
-  shown.push(element("p", `The model read ${answer.num_tokens} tokens.`, { class: "caption" }));
   if (health.explains) {
     const button = element("button", "Which words?", { type: "button", class: "why", title: "Hides each word in turn" });
     button.addEventListener("click", () => explain(button, row));
