@@ -17,6 +17,9 @@ from paratune.errors import ConfigError, ParatuneError, Stopped, option_error, r
 if TYPE_CHECKING:
     from paratune.infer.trained import TrainedModel
 
+_MOST_ROWS = 100_000
+"""Of a run whose files are read again for an example."""
+
 
 def serve(
     run: str,
@@ -78,15 +81,16 @@ def _about(name: str, trained: "TrainedModel") -> dict[str, Any]:
     """Return what the page shows of a model: its name, score, and a row of its data; None where it is unknown."""
     from paratune.api.split_rows import split_table
     from paratune.records.finished import read_typed
-    from paratune.records.typed import Summary
+    from paratune.records.typed import RunFile, Summary
     from paratune.serving.predictor import column_names
 
     about: dict[str, Any] = {"model": trained.run.name if trained.run else name, "score": None, "example": None}
-    with suppress(ParatuneError, OSError):  # a run of another program, or data that has moved
+    with suppress(ParatuneError, OSError, LookupError):  # a run of another program, or data that has moved
         run = trained.run or Path(name)
         summary = read_typed(run, Summary)
         metric, scores = summary.best.metric, summary.scores.get("validation", {})
         about["score"] = {"metric": f"validation {metric}", "value": scores[metric]} if metric in scores else None
-        table = split_table(run, "validation")[1]
-        about["example"] = {column: table[column][0].as_py() for column in column_names(trained.columns).values()}
+        if sum(part.num_rows or 0 for part in read_typed(run, RunFile).data.values() if part) <= _MOST_ROWS:
+            table = split_table(run, "validation")[1]
+            about["example"] = {column: table[column][0].as_py() for column in column_names(trained.columns).values()}
     return about
