@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from paratune import __version__
 from paratune.records.run_folder import trained_fingerprint
 
 PHASE_TEXTS = {
@@ -145,7 +144,7 @@ def _run(name: str, kind: str, world_size: int, task: str, labels: tuple[str, ..
             "measure": {"warmup_steps": 5, "log_every": 10},
         },
         "config_origin": {"strategy.kind": f"{name}.yaml:14", "run.seed": "--set"},
-        "versions": {"paratune": __version__, "python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
+        "versions": {"paratune": "0.1.0", "python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
         "code": {"git_commit": None, "git_dirty": None},
         "hardware": [
             {
