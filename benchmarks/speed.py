@@ -103,7 +103,6 @@ def _options() -> argparse.Namespace:
     options.data = Path(options.data or ".").resolve()
     options.out = options.out or options.work / "speed.jsonl"
     options.model = options.model or ("base" if options.gpu else "minilm")
-    options.threads = 1
     options.precisions = GPU_SIDES if options.gpu else {**SIDES, **AMX_SIDE}
     options.sides = options.sides or list(GPU_SIDES if options.gpu else SIDES)
     if unknown := [side for side in options.sides if side not in options.precisions]:
@@ -168,6 +167,24 @@ def _key(case: Case, side: str, number: int, options: argparse.Namespace) -> dic
 def measure(case: Case, side: str, case_settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Run one side in a separate process; return its times and the other values of the table."""
     model = read_config(Path(case_settings["model_folder"]))
+    if side == "ceiling":
+        num_tokens = case_settings["num_tokens"] // case.num_steps
+        command = [str(CEILING), *map(str, (num_tokens, model["hidden_size"], model["intermediate_size"]))]
+    else:
+        command = [str(program(side)), str(write_settings(case, side, case_settings, options))]
+    result = _call([sys.executable, *command], options, name=f"{case.name} {side}")
+    if side != "ceiling":
+        check_texts(result, case_settings, f"{case.name} {side}")
+    result["device"] = _device_name() if options.gpu else None
+    result |= {
+        "num_samples": case_settings["num_samples"],
+        "model_flops": model_flops(case, case_settings["lengths"], model),
+    }
+    return {"num_set_tokens": case_settings["num_tokens"], **result}
+
+
+def write_settings(case: Case, side: str, case_settings: dict[str, Any], options: argparse.Namespace) -> Path:
+    """Write the settings of one side, and return their path."""
     folder = options.work / f"{case.name}-{case.model}-{side.replace(' ', '-')}"
     settings = {
         **case_settings,
@@ -177,33 +194,31 @@ def measure(case: Case, side: str, case_settings: dict[str, Any], options: argpa
         "folder": str(folder),
         "cache": str(options.work / "cache"),
     }
-    path = options.work / f"{folder.name}.json"
+    path: Path = options.work / f"{folder.name}.json"
     path.write_text(json.dumps(settings), encoding="utf-8")
-    if side == "ceiling":
-        num_tokens = case_settings["num_tokens"] // case.num_steps
-        command = [str(CEILING), *map(str, (num_tokens, model["hidden_size"], model["intermediate_size"]))]
-    else:
-        command = [str(OURS if side.startswith("paratune") else PEER), str(path)]
-    result = _call([sys.executable, *command], options, name=f"{case.name} {side}")
-    if side != "ceiling":
-        assert result["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {result['dropout']}"
-        num_tokens = result.get("num_tokens", case_settings["num_tokens"])
-        assert abs(num_tokens / case_settings["num_tokens"] - 1) < 0.01, (
-            f"{case.name} {side}: {num_tokens} tokens, other texts"
-        )
-    result["device"] = _device_name() if options.gpu else None
-    result |= {
-        "num_samples": case_settings["num_samples"],
-        "model_flops": model_flops(case, case_settings["lengths"], model),
-    }
-    return {"num_set_tokens": case_settings["num_tokens"], **result}
+    return path
+
+
+def program(side: str) -> Path:
+    return OURS if side.startswith("paratune") else PEER
+
+
+def check_texts(result: dict[str, Any], case_settings: dict[str, Any], name: str) -> None:
+    """Stop when a side had another dropout or other texts."""
+    assert result["dropout"] == [0.1, 0.1], f"{name}: dropout is {result['dropout']}"
+    num_tokens = result.get("num_tokens", case_settings["num_tokens"])
+    assert abs(num_tokens / case_settings["num_tokens"] - 1) < 0.01, f"{name}: {num_tokens} tokens, other texts"
+
+
+def environment(*, on_gpu: bool) -> dict[str, str]:
+    """Return the variables of a side: one thread on a CPU."""
+    variables = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return variables if on_gpu else {**variables, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _call(command: list[str], options: argparse.Namespace, name: str) -> dict[str, Any]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment |= {} if options.gpu else {"OMP_NUM_THREADS": str(options.threads), "CUDA_VISIBLE_DEVICES": ""}
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    finished = subprocess.run(command, env=environment(on_gpu=options.gpu), capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if finished.returncode:
         sys.exit(f"{name}: exit code {finished.returncode}\n{finished.stderr[-4000:]}")

@@ -1,8 +1,8 @@
 """Train or evaluate with paratune, and print the time of the steps: paratune's side of `speed.py`, in its own process.
 
-Usage: python speed_ours.py SETTINGS.json, as written by speed.py; the result is one JSON object on the last line. The
-commands are those of a user, `paratune train` and the function behind `paratune evaluate`; only a callback at the end
-of each step is added.
+Usage: python speed_ours.py SETTINGS.json, as written by speed.py, or one such path a line on stdin; the result is one
+JSON object on the last line. The commands are those of a user, `paratune train` and the function behind `paratune
+evaluate`; only a callback at the end of each step is added.
 """
 
 import json
@@ -40,7 +40,10 @@ def _train(settings: dict[str, Any]) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     num_steps = last + (NUM_PROFILED if torch.cuda.is_available() else 0)
     path.write_text(yaml.safe_dump(config(settings, num_steps)), encoding="utf-8")
-    train(load_config(path, []), mode="overwrite")
+    try:
+        train(load_config(path, []), mode="overwrite")
+    finally:
+        Recorder.step = recorded  # type: ignore[method-assign]
     run = Path(settings["folder"]) / "run"
     steps = [event for event in read_events(run) if event["event"] == "step" and first < event["step"] <= last]
     saved = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
@@ -108,4 +111,5 @@ def _evaluate(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))
+    for path in sys.argv[1:] or map(str.strip, sys.stdin):
+        print(json.dumps(main(json.loads(Path(path).read_text(encoding="utf-8")))), flush=True)

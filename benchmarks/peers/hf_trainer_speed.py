@@ -1,7 +1,7 @@
 """Train or evaluate with Hugging Face Trainer, and print the time of the steps: the peer of `speed.py`.
 
-Nothing of paratune is imported here. Usage: python hf_trainer_speed.py SETTINGS.json, as written by speed.py; the
-result is one JSON object on the last line. `side` is one of:
+Nothing of paratune is imported here. Usage: python hf_trainer_speed.py SETTINGS.json, as written by speed.py, or one
+such path a line on stdin; the result is one JSON object on the last line. `side` is one of:
 
 - padded: as published studies run it: tokenized with padding to the maximum, with the defaults of TrainingArguments.
 - grouped: Trainer at its best on a CPU: batches of rows of similar length (the file is in the order of
@@ -161,4 +161,5 @@ def _by_row(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))
+    for path in sys.argv[1:] or map(str.strip, sys.stdin):
+        print(json.dumps(main(json.loads(Path(path).read_text(encoding="utf-8")))), flush=True)
