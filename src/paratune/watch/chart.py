@@ -9,7 +9,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_number
 from paratune.watch.run import RunView
 
-MIN_LINES, MAX_LINES = 8, 30
+MIN_LINES, MAX_LINES, MIN_COLUMNS = 8, 30, 40
 _MARGIN = 9
 """Columns left of a plot, for the numbers of its axis."""
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -19,7 +19,7 @@ Points = Sequence[tuple[int, float]]
 
 def curves(run: RunView, width: int, height: int) -> list[Text]:
     """Return the losses, and the score that selects the model, next to each other; nothing without room or steps."""
-    if height < MIN_LINES or len(run.losses) < 2:
+    if height < MIN_LINES or width < MIN_COLUMNS or len(run.losses) < 2:
         return []
     names = [run.metric, *(run.evaluations[-1][1] if run.evaluations else ())]
     score = next((name for name in names if name not in (None, "loss")), None)

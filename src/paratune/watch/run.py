@@ -120,7 +120,8 @@ class RankLog:
             return
         kind, step = event.event, event.step or 0
         curve = self.losses
-        is_far = len(curve) < 2 or step - curve[-1][0] >= curve[-1][0] - curve[-2][0]  # as far as the point before
+        # As far as the point before; early steps are read at distances that vary by a step.
+        is_far = is_old or len(curve) < 2 or step - curve[-1][0] >= curve[-1][0] - curve[-2][0]
         if kind == "step" and event.loss is not None and is_far:
             curve.append((step, event.loss))
         if len(curve) == 2 * MOST_POINTS:
@@ -137,7 +138,10 @@ class RankLog:
             self.doing = event.doing
         elif kind == "resume":  # the steps after it are trained again
             self.step, self.doing = step, None
-            self.steps = deque((old for old in self.steps if (old.step or 0) <= step), maxlen=WINDOW)
+            self.steps, self.evaluations = (
+                deque((old for old in events if (old.step or 0) <= step), events.maxlen)
+                for events in (self.steps, self.evaluations)
+            )
             self.losses = [point for point in self.losses if point[0] <= step]
         elif kind in ("evaluation", "checkpoint"):
             self.pauses_s += event.time_s or 0.0
@@ -298,7 +302,9 @@ class RunWatch:
                 log.read()
 
     def _curves(self) -> dict[str, Any]:
-        log = next(iter(self._logs), RankLog(self.folder))
+        if not self.has_curves:
+            return {}
+        log = self._logs[0]
         scored = [(one.step or 0, one.scores or {}) for one in log.evaluations if one.split == "validation"]
         return {"losses": tuple(log.losses), "evaluations": tuple(scored)}
 

@@ -300,7 +300,9 @@ def test_the_curve_has_losses_of_all_parts_of_a_long_log(tmp_path: Path, monkeyp
     monkeypatch.setattr(watched_run, "RECENT_BYTES", 20 * len(line(1000)))
     monkeypatch.setattr(watched_run, "MOST_POINTS", 10)
     path = tmp_path / "events"
-    path.write_text("".join(line(number, loss=number / 1000) for number in range(1000, 9000)))
+    # Lines of different lengths, so that the steps that are read have different distances.
+    lines = (line(number, loss=number / 1000, doing="x" * (number % 97)) for number in range(1000, 9000))
+    path.write_text("".join(lines))
     log = RankLog(path)
     log.read()
     # Of 8,000 steps one in 800 to 1,000 is read, the first one included, and the losses are those of their steps.
@@ -317,9 +319,11 @@ def test_the_curve_has_losses_of_all_parts_of_a_long_log(tmp_path: Path, monkeyp
     assert len(gaps) < 20
     assert max(gaps) <= 2.5 * min(gaps)  # early and late steps are equally dense
     with path.open("a") as file:
-        file.write(json.dumps({"event": "resume", "step": 20_000}) + "\n")
+        scored = ({"event": "evaluation", "step": step, "scores": {}} for step in (20_000, 40_000))
+        file.writelines(json.dumps(one) + "\n" for one in (*scored, {"event": "resume", "step": 20_000}))
     log.read()
     assert log.losses[-1][0] <= 20_000
+    assert [one.step for one in log.evaluations] == [20_000]
 
 
 def test_only_a_run_of_its_own_has_curves(tmp_path: Path):
@@ -328,7 +332,8 @@ def test_only_a_run_of_its_own_has_curves(tmp_path: Path):
     view = RunWatch(tmp_path / "r", has_curves=True).look()
     assert view.losses == tuple((number, 1 / number) for number in range(1, 11))
     assert view.evaluations == ((5, {"loss": 0.5, "accuracy": 0.75}),)
-    assert RunWatch(tmp_path / "r").look().losses == ()
+    training(tmp_path / "s")
+    assert (RunWatch(tmp_path / "r").look().losses, RunWatch(tmp_path / "s").look().losses) == ((), ())
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path):

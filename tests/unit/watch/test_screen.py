@@ -156,6 +156,7 @@ def test_several_runs_and_printed_views_have_no_curves(view: BoardView):
     assert "│" not in "".join(drawn(view, 200, 50))
     assert "│" not in "".join(drawn(board(CURVES)))
     assert "│" not in "".join(drawn(board(CURVES), 100, 40, encoding="ascii"))
+    assert "│" not in "".join(drawn(board(CURVES), 20, 40))  # too narrow
 
 
 def test_no_run_is_running():
