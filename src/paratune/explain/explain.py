@@ -13,7 +13,7 @@ from paratune.data.load import Split
 from paratune.errors import ConfigError, DataError
 from paratune.explain.effects import Faithfulness, integrated_gradients, measure, occlusion, shapley
 from paratune.explain.outputs import Bools, ExplainedOutput, Floats, RowOutput, explained_output
-from paratune.explain.rows import TokenRow, read_rows
+from paratune.explain.rows import TokenRow, read_rows, require_offsets
 from paratune.infer.trained import TrainedModel
 from paratune.models.onnx_model import OnnxModel
 
@@ -100,6 +100,7 @@ def require_explainable(trained: TrainedModel, name: str) -> None:
         problem = "reads long texts in windows (task.windows), and an explanation is of one window"
     if problem is not None:
         raise ConfigError(f"{name} {problem}", code="task.unsupported", target=name, kind=kind)
+    require_offsets(trained)
     if isinstance(trained.model.hf, OnnxModel):
         message = f"{name} is an ONNX file, which has no gradients; explain the model that it was made from"
         raise ConfigError(message, code="model.is_onnx", target=name)
@@ -123,7 +124,7 @@ def explain_rows(
         on_row: Called with the number of rows done, and of all rows.
 
     Raises:
-        ConfigError: `target` is not a class, or the tokenizer is slow.
+        ConfigError: `target` is not a class.
         DataError: A row has no word that the model reads.
     """
     outputs = trained.apply(split, batch_size, lambda done, total: None).outputs
@@ -133,9 +134,6 @@ def explain_rows(
     rows = read_rows(trained, split)
     explained = []
     for number, row in enumerate(rows):
-        if not row.words:
-            message = f"{split.source}: row {row.row} has no word that the model reads"
-            raise DataError(message, code="explain.rows", source=split.source, row=row.row)
         output = RowOutput(trained, row, targets[number], batch_size)
         explained.append(_explain(output, predicted[number], methods))
         on_row(number + 1, len(rows))

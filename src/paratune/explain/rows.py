@@ -14,7 +14,7 @@ import numpy.typing as npt
 from paratune.base.token_characters import Span, token_characters
 from paratune.data.load import Split
 from paratune.data.tokenizers import PAIRED_TEXT, cut_long_texts, pair_separator, preserve_state
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, DataError
 from paratune.infer.trained import TrainedModel
 
 _WORD = re.compile(
@@ -130,9 +130,8 @@ def read_rows(trained: TrainedModel, split: Split) -> list[TokenRow]:
     """Return the rows of a split, from `trained.read`, with their words.
 
     Raises:
-        ConfigError: The tokenizer is slow.
+        DataError: A row has no word that the model reads.
     """
-    require_offsets(trained)
     samples, store = split.samples, split.store
     read = []
     for at in range(len(samples)):
@@ -145,6 +144,9 @@ def read_rows(trained: TrainedModel, split: Split) -> list[TokenRow]:
         assert ids[: len(encoding.ids)].tolist() == encoding.ids, "the tokens of the cache are those of the tokenizer"
         tokens = list(zip(encoding.sequence_ids, spans, strict=True))
         read.append(_token_row(int(samples.rows[at]), texts, ids, type_ids, tokens, shift))
+        if not read[-1].words:
+            message = f"{split.source}: row {read[-1].row} has no word that the model reads"
+            raise DataError(message, code="explain.rows", source=split.source, row=read[-1].row)
     return read
 
 

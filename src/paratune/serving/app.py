@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -24,8 +24,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paratune.errors import DataError, ParatuneError
-from paratune.explain.explain import EXPLAINED_KINDS, require_explainable
+from paratune.errors import ConfigError, DataError, ParatuneError
+from paratune.explain.explain import require_explainable
 from paratune.infer.trained import TrainedModel
 from paratune.records import finite
 from paratune.serving.access import (
@@ -225,13 +225,17 @@ class Service:
         Args:
             needs_token: Whether requests need a token.
         """
+        explains = False
+        with suppress(ConfigError):
+            require_explainable(self.trained, "this model")
+            explains = True
         return {
             "task": self.trained.task.kind,
             "columns": list(dict.fromkeys(column_names(self.trained.columns).values())),
             "max_chars": self.limits.max_chars,
             "needs_token": needs_token,
             "interval": describe(self.calibration),
-            "explains": self.trained.task.kind in EXPLAINED_KINDS,
+            "explains": explains,
             **self.about,
             # A text of the data is shown only where everybody who can connect may read it.
             "example": None if needs_token else self.about.get("example"),

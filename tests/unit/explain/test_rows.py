@@ -10,6 +10,7 @@ from raised import raises_code
 from tiny import tiny_decoder_tokenizer, tiny_model
 from tokenizer_kinds import KINDS
 
+from paratune.explain.explain import require_explainable
 from paratune.explain.rows import _words_of_tokens, read_rows
 
 
@@ -80,16 +81,16 @@ def test_a_token_of_only_white_space_has_no_word():
 
 
 def test_a_slow_tokenizer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    trained, split = save_tiny(tmp_path, "regression").read("good")
+    trained = save_tiny(tmp_path, "regression").load()
     monkeypatch.setattr(type(trained.tokenizer), "is_fast", False)
     with raises_code("tokenizer.unsupported"):
-        read_rows(trained, split)
+        require_explainable(trained, "run")
 
 
 def test_texts_without_their_middle_are_refused(tmp_path: Path):
-    trained, split = save_tiny(tmp_path, "regression").read("good")
+    trained = save_tiny(tmp_path, "regression").load()
     with raises_code("task.unsupported", key="data.truncation", value="head_tail"):
-        read_rows(replace(trained, truncation="head_tail"), split)
+        require_explainable(replace(trained, truncation="head_tail"), "run")
 
 
 def test_bytes_of_a_decoder_belong_to_words(tmp_path: Path):
