@@ -135,7 +135,8 @@ def main() -> None:
     if num_gpus > 1:
         runs.append("runs/quickstart-ddp")
         paratune("train", DDP, "--set", "run.name=quickstart-ddp", "--nproc", num_gpus, "--overwrite")
-    certified = ("--strategies", "ddp", "--layouts", "padded", "--steps", 2)
+    certified = ["--strategies", "ddp", "--layouts", "padded", "--steps", 2]
+    certified += ["--set", "device=cpu"] * (num_gpus == 1)  # two processes need two GPUs
     paratune("certify", SINGLE, "--set", "run.name=quickstart", *certified)
     paratune("report", *runs, "--out", "report/quickstart")
     print(f"\n{found}")
