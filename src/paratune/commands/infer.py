@@ -200,7 +200,8 @@ def _distribution(table: Any) -> list[str]:
     if values and all(isinstance(value, float) for value in values):
         low, mean, high = map(format_number, (min(values), fmean(values), max(values)))
         return [f"predicted: {low} to {high}, mean {mean}"]
-    counts = Counter(value for value in values if isinstance(value, str | int)).most_common(_MAX_SCORES + 1)
+    kinds = ("no answer" if value == "" else value for value in values if isinstance(value, str | int))
+    counts = Counter(kinds).most_common(_MAX_SCORES + 1)
     shares = (f"{name} {count:,} ({format_share(count / len(values))})" for name, count in counts)
     return [f"predicted: {', '.join(shares)}"] if 0 < len(counts) <= _MAX_SCORES else []
 

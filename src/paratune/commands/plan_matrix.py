@@ -62,8 +62,9 @@ def plan_matrix(
     else:
         seconds = [plan["run_s"][0] for plan in planned.values() if plan.get("run_s")]
         total = f"; {format_duration(sum(seconds))} one after the other" * (len(seconds) == len(planned))
-        num_fitting = sum(plan.get("fits") is True for plan in planned.values())
-        title = f"{matrix.name}: {num_fitting} of {len(planned)} runs fit{total}"
+        fits = [plan.get("fits") for plan in planned.values()]
+        unknown = f", {fits.count(None)} {NOT_AVAILABLE}" * (None in fits)
+        title = f"{matrix.name}: {fits.count(True)} of {len(fits)} runs fit{unknown}{total}"
         kinds: dict[object, list[str]] = {}
         for name, plan in planned.items():
             kinds.setdefault(name if all_ else id(plan), []).append(name)
@@ -77,9 +78,9 @@ def plan_matrix(
                 rows.append((name, *[NOT_AVAILABLE] * 6))
                 continue
             spans = [plan[key][0] if plan[key] else None for key in ("step_s", "run_s")]
-            fits = {True: "yes", False: "no"}.get(plan["fits"], NOT_AVAILABLE)
             sizes = (plan["num_ranks"], plan["micro_batch_size"], format_bytes(plan["memory"]["total_bytes"]))
-            rows.append((name, *sizes, fits, *map(format_duration, spans)))
+            fit = {True: "yes", False: "no"}.get(plan["fits"], NOT_AVAILABLE)
+            rows.append((name, *sizes, fit, *map(format_duration, spans)))
         print_screen(title, text_table(headings, rows, right=headings[1:]), *reasons, all_=all_)
     return EXIT_OK if any("memory" in plan for plan in planned.values()) else EXIT_FAILED
 

@@ -94,6 +94,8 @@ def test_a_fitted_baseline_is_not_planned_as_its_encoder(path: Path, capsys: pyt
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert list(cells["words_seed-1"]) == ["reason"]
     assert cells["one_seed-1"]["num_ranks"] == 1
+    assert plan(path, options=OPTIONS) == EXIT_OK
+    assert capsys.readouterr().out.startswith("m: 4 of 6 runs fit, 2 n/a\n")  # unknown, and not "no"
 
 
 def test_a_run_that_does_not_fit_is_planned_as_it_is(
