@@ -13,6 +13,7 @@ import yaml
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.optional_sections import teacher_names
 from paratune.config.permission import is_allowed
+from paratune.config.plain import set_at
 from paratune.config.sections import named_columns, named_sources
 from paratune.config.sources import CODE, absence, local_path, path_and_split
 from paratune.errors import ConfigError, DataError
@@ -210,11 +211,7 @@ def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle
         for key, value in manifest.paths.items():
             names = value if isinstance(value, list) else [value]
             paths = [name if name.startswith("demo:") else str(folder / name) for name in names]
-            *above, last = key.split(".", 2)
-            section = values
-            for name in above:
-                section = section[name]
-            section[last] = paths if isinstance(value, list) else paths[0]
+            set_at(values, key, paths if isinstance(value, list) else paths[0])
         values["model"] |= {"revision": None, "tokenizer_revision": None}
         values["data"] |= {"hub_revision": None, "cache_dir": None}
         runs = Path(values["run"]["folder"])

@@ -3,6 +3,8 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from paratune.config.layers import OPAQUE
@@ -81,6 +83,12 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
             section = section.setdefault(name, {})
         section[last] = value
     return sections
+
+
+def set_at(values: dict[str, Any], key: str, value: Any) -> None:
+    """Replace a value of resolved settings; the last part of `key` may have dots, as the name of a data set may."""
+    *above, last = key.split(".", 2)
+    reduce(getitem, above, values)[last] = value
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

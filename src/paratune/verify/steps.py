@@ -23,8 +23,9 @@ from paratune import records
 from paratune.base.units import counted
 from paratune.config.candidates import common_values, strategy_candidate
 from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config
-from paratune.config.sources import local_path, matching_sources, path_and_split
+from paratune.config.plain import set_at
+from paratune.config.sections import Config, data_sources
+from paratune.config.sources import local_path, path_and_split
 from paratune.errors import CheckpointError, ConfigError, Stopped
 from paratune.records import certificate
 from paratune.records.certificate import SMALLEST_TENSOR, TOLERANCES, TRAINED_TOLERANCES, Part, largest_difference
@@ -95,11 +96,7 @@ def probe_values(run: RunFile, inputs: Mapping[str, Any], folder: Path, *, name:
     values: dict[str, Any] = deepcopy(run.config)
     try:
         for key, value in inputs.items():
-            *above, last = key.split(".", 2)
-            section = values
-            for part in above:
-                section = section[part]
-            section[last] = value
+            set_at(values, key, value)
         if inputs.keys() & {"model.name", "model.tokenizer"}:
             values["model"] |= {"revision": None, "tokenizer_revision": None}
         values["run"] |= {"name": name, "folder": str(folder), "callbacks": [], "hang_timeout_s": 600}
@@ -124,17 +121,9 @@ def refuse_absent(values: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: Lists what is missing.
     """
-    data, named = values["data"], list[tuple[str, Any]]()
-    for key in ("train", "validation", "test", "extra", "predict"):
-        value = data.get(key)
-        several = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
-        named += [(f"data.{key}", one) for one in several]
-    missing = []
-    for key, source in named:
-        for one in matching_sources(source) if isinstance(source, str) else ():
-            path = None if local_path(one) is None else path_and_split(Path(one).expanduser())[0]
-            if path is not None and not (path.is_file() or path.is_dir()):
-                missing.append(f"{key}: {path}")
+    sources = data_sources(Config.model_validate(values).data)
+    places = ((key, path_and_split(path)[0]) for key, source in sources if (path := local_path(source)) is not None)
+    missing = [f"{key}: {place}" for key, place in places if not (place.is_file() or place.is_dir())]
     for key in ("name", "tokenizer"):
         place = values["model"].get(key)
         if isinstance(place, str) and (Path(place).is_absolute() or place.startswith(".")) and not Path(place).is_dir():
