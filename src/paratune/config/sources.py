@@ -32,15 +32,16 @@ def local_path(source: str) -> Path | None:
     return None if source.startswith(("hub:", "demo:", CODE)) else Path(os.path.expanduser(source))  # noqa: PTH111
 
 
-def demo_file(source: str) -> Path:
-    """Return the file of `demo:NAME`.
+def demo_file(source: str, *, has_captures: bool = False) -> Path:
+    """Return the file of `demo:NAME`: of rows, or of captures.
 
     Raises:
         DataError: There is no such data set.
     """
     name = source.removeprefix("demo:")
-    if name not in DEMO:
-        problem = f"is not an embedded data set{did_you_mean(name, DEMO)} (there are: demo:{', demo:'.join(DEMO)})"
+    names = [known for known in DEMO if (known == "captures") == has_captures]
+    if name not in names:
+        problem = f"is not an embedded data set{did_you_mean(name, names)} (there are: demo:{', demo:'.join(names)})"
         raise DataError(f"{source} {problem}", code="data.not_found", source=source)
     return Path(str(files("paratune") / "demo" / DEMO[name]))
 

@@ -53,7 +53,7 @@ def find_files(patterns: Sequence[str], key: str) -> list[Path]:
     paths: list[Path] = []
     for pattern in patterns:
         if pattern.startswith("demo:"):
-            paths.append(demo_file(pattern))
+            paths.append(demo_file(pattern, has_captures=True))
             continue
         names = sorted(glob(pattern, recursive=True)) if has_magic(pattern) else [pattern]  # noqa: PTH207 - also absolute ones
         found = [Path(name) for name in names if Path(name).is_file()]

@@ -5,6 +5,7 @@ import pytest
 from raised import raises_code
 
 from paratune.config.sources import DEMO, demo_file
+from paratune.corpus.inputs import find_files
 from paratune.data.guess import guess_options
 from paratune.data.read import read_table
 
@@ -49,5 +50,12 @@ def test_every_answer_is_at_its_place():
 
 
 def test_an_unknown_name_is_an_error_with_all_names():
-    with raises_code("data.not_found", "demo:pair", *(f"demo:{name}" for name in DEMO)):
+    with raises_code("data.not_found", "demo:pair", *(f"demo:{name}" for name in DEMO if name != "captures")):
         demo_file("demo:pair")
+
+
+def test_captures_are_no_rows_and_rows_are_no_captures():
+    with raises_code("data.not_found", "demo:captures", "demo:sentences"):
+        read_table("demo:captures")
+    with raises_code("data.not_found", "demo:sentences", "demo:captures"):
+        find_files(["demo:sentences"], "index.warcs")
