@@ -44,13 +44,16 @@ def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def run(page: Path) -> bool:
-    """Run the blocks of a page in order, up to the first that fails; return whether all succeeded."""
+    """Run the blocks of a page in order, up to the first that fails; return whether there are any and all succeeded."""
+    if not (found := list(blocks(page))):
+        print(f"{page}: it has no block to run")
+        return False
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "configs", folder / "configs")
         _write_reviews(folder)
         environment = {**ENVIRONMENT, "PARATUNE_CACHE": str(folder / "cache")}
-        for line, language, text in blocks(page):
+        for line, language, text in found:
             command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
             begin = time.perf_counter()
             done = subprocess.run(

@@ -69,6 +69,20 @@ def test_a_file_and_many_texts_are_one_screen(model: str, tmp_path: Path, capsys
     assert len(capsys.readouterr().out.splitlines()) == 40
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([1.0, 2.0, None, 6.0], ["predicted: 1 to 6, mean 3"]),
+        (["", "a", "", None], ["predicted: no answer 2 (66.7%), a 1 (33.3%)"]),  # of three with a prediction
+        ([*"abcdef"], []),
+        ([["a"], []], []),
+        ([None], []),
+    ],
+)
+def test_the_predictions_of_a_file_are_counted(values: list[Any], shown: list[str]):
+    assert infer._distribution(pa.table({"prediction": values})) == shown
+
+
 def write(path: Path, header: tuple[str, ...] = ("text", "label"), rows: list[tuple[str, str]] = ROWS) -> str:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
