@@ -129,7 +129,7 @@ def test_there_are_documented_commands():
 
 @pytest.mark.parametrize(("place", "line"), _documented(), ids=lambda value: value if ":" in value else "")
 def test_documented_commands_are_commands(place: str, line: str):
-    words = shlex.split(line.partition(" > ")[0], comments=True)  # without a redirection
+    words = shlex.split(re.split(" [>|] ", line)[0], comments=True)  # without a redirection or a pipe
     words = words[words.index("paratune") + 1 :]
 
     function, _, _ = cli.app.parse_args(words, print_error=False, exit_on_error=False)
