@@ -20,7 +20,7 @@ def test_correct_strategies_pass_and_a_wrong_one_fails(world: Path, cli: Cli):
     before = {path: path.read_bytes() for path in (world / "runs" / "c").rglob("*") if path.is_file()}
 
     strategies = "zero3,outside:Averages,hsdp:2,pipeline:2"
-    completed = python(*CERTIFY, "--strategies", strategies, "--layouts", "padded", "--json", cwd=world)
+    completed = python(*CERTIFY, "--strategies", strategies, "--layouts", "padded,packed", "--json", cwd=world)
 
     assert completed.code == EXIT_DIFFERS, completed.stderr
     record = completed.json
@@ -32,7 +32,9 @@ def test_correct_strategies_pass_and_a_wrong_one_fails(world: Path, cli: Cli):
     run = read_json(world / "runs" / "c" / "run.json")
     assert record["model"]["init_fingerprint"] == run["model"]["init_fingerprint"]
     assert record["data"]["train"]["fingerprint"] == run["data"]["train"]["fingerprint"]
-    zero3, averages, hsdp, pipeline, padded = record["strategies"]
+    zero3, averages, hsdp, pipeline, padded, packed = record["strategies"]
+    assert "packed rows" in record["notes"]
+    assert (packed["status"], packed["gradient_difference"]) == ("cannot run", None)  # as the reference
     assert (padded["strategy"], padded["world_size"]) == ("single, padded", 1)
     assert padded["gradient_difference"] > 0  # other sums than those of packed rows
     for result in (zero3, pipeline, padded):

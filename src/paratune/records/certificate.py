@@ -74,6 +74,7 @@ class Part:
     grad_norms: tuple[float, ...]
     weights: Mapping[str, str]  # SHA-256 of each tensor before the first step
     gradients: Mapping[str, Any]  # from the reference: largest (relative), tensor, missing, unexpected
+    batch_layout: str = ""  # packed, bucketed or padded
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,10 @@ def read_part(folder: Path, world_size: int) -> Part:
     by_data_rank = {rank["data_rank"]: rank["rows"] for rank in ranks}
     steps = zip(*by_data_rank.values(), strict=True)
     rows = tuple(tuple(sorted(row for rows in step for row in rows)) for step in steps)
-    precision, losses, norms, weights, gradients = (
-        ranks[0][key] for key in ("precision", "losses", "grad_norms", "weights", "gradients")
+    precision, losses, norms, weights, gradients, batch_layout = (
+        ranks[0][key] for key in ("precision", "losses", "grad_norms", "weights", "gradients", "batch_layout")
     )
-    return Part(precision, rows, tuple(losses), tuple(norms), weights, gradients)
+    return Part(precision, rows, tuple(losses), tuple(norms), weights, gradients, batch_layout)
 
 
 def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[str, Any]:

@@ -113,11 +113,13 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
         strategy = make_strategy(prepared)
         model = initial_model(prepared)
         sizes = batch_sizes(prepared, strategy.layout)
-        batches = train_batches(prepared, strategy.layout, sizes, run_batch_layout(prepared, model))
+        batch_layout = run_batch_layout(prepared, model)
+        batches = train_batches(prepared, strategy.layout, sizes, batch_layout)
         zero_dropout(model)
         outcome: dict[str, Any] = {
             "precision": prepared.precision.name,
             "data_rank": strategy.layout.data_rank,
+            "batch_layout": batch_layout.kind,
             "rows": [],
             "losses": [],
             "grad_norms": [],

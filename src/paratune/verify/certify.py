@@ -50,7 +50,7 @@ def try_all(
     about = records.read_json(scratch / _REFERENCE / records.rank_file("outcome", 0))["about"]
     precision = _trained_precision(loaded.config.precision, base.precision, str(about["device"]))
     trial = _Trial(loaded, base, num_steps, precision, scratch)
-    one_process, notes = None, []
+    one_process, notes = None, [f"{base.batch_layout} rows"]
     if precision is not None:
         try:
             one_process = trial.trained(reference, "reference-trained", refuses=True)
@@ -133,6 +133,8 @@ class _Trial:
             raise
         except ParatuneError as error:
             return replace(finding, reason=str(error))
+        if strategy.name.startswith("single, ") and part.batch_layout == self.base.batch_layout:
+            return replace(finding, reason=f"the reference has {part.batch_layout} rows, too: nothing is compared")
         finding = replace(finding, **certificate.compare(self.base, part))
         if self.precision in (None, finding.precision):
             return finding

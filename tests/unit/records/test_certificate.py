@@ -169,6 +169,7 @@ def test_a_part_joins_the_results_of_its_ranks(tmp_path: Path):
             "losses": [1.0, 0.5],
             "grad_norms": [1.0, 1.0],
             "weights": {"a": "11"} if rank == 0 else {},
+            "batch_layout": "packed",
             "gradients": GRADIENTS,
         }
         (tmp_path / rank_file("outcome", rank)).write_text(json.dumps(values))
