@@ -13,7 +13,7 @@ from python_reference import python_page
 from record_fields import record_fields_page
 
 from paratune.cli import app, complete_help
-from paratune.commands import COMMANDS
+from paratune.commands import COMMANDS, EXAMPLES
 from paratune.config.options import Option, kinds, outside_kind, section_options
 from paratune.config.plain import one_line
 from paratune.config.section import Section
@@ -66,8 +66,8 @@ def _row(option: Option) -> str:
 
 def commands_page() -> str:
     """Return every command with its arguments and options, as `--help` shows them."""
-    for name in COMMANDS:
-        complete_help([name])
+    for name in dict.fromkeys((*COMMANDS, *EXAMPLES)):  # also those of `config`
+        complete_help(name.split())
     with patch.object(sys, "argv", ["paratune"]):  # cyclopts takes the name of the program from it
         text: str = app.generate_docs(output_format="markdown")
     _, _, rest = text.partition("\n")
