@@ -267,8 +267,8 @@ def _spreads(names: Sequence[str], rows: Sequence[ReportRow]) -> dict[str, Any]:
 
 
 def comparison_table(report: Report, runs: Sequence[RunRecord]) -> Table:
-    """Return the table of the known figures: a line for each figure, a column for each of the first runs."""
-    rows = [row for row in report.rows if row.shown]
+    """Return the table of the known figures, scores first: a line for each, a column for each of the first runs."""
+    rows = sorted((row for row in report.rows if row.shown), key=lambda row: not row.measure.group.endswith(" scores"))
     lines = ((TableCell(row.label, row.measure.key), *row.cells[: len(runs)]) for row in rows)
     by_group = groupby(enumerate(rows), lambda at: at[1].measure.group)
     groups = [(next(members)[0], heading) for heading, members in by_group]
