@@ -6,11 +6,10 @@ from itertools import pairwise
 from rich.text import Text
 
 from paratune.base.text import plain
-from paratune.base.units import format_number
 from paratune.watch.run import RunView
 
 MIN_LINES, MAX_LINES, MIN_COLUMNS = 8, 30, 40
-_MARGIN = 9
+_MARGIN = 11
 """Columns left of a plot, for the numbers of its axis."""
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bit of each dot in a Braille character: column, then row from the top (Unicode, block 2800)."""
@@ -38,9 +37,13 @@ def _panel(title: str, line: Points, marks: Points, width: int, height: int) -> 
     columns, rows = width - _MARGIN, height - 2
     last, values = max(step for step, _ in (*line, *marks)) or 1, [value for _, value in (*line, *marks)]
     low, high = min(values), max(values)
+    # Halves, because the difference of two floats may be infinite.
     dots, *marked = (
         [
-            (step * (2 * columns - 1) // last, round((high - value) / (high - low or 1) * (4 * rows - 1)))
+            (
+                step * (2 * columns - 1) // last,
+                round((high / 2 - value / 2) / (high / 2 - low / 2 or 1) * (4 * rows - 1)),
+            )
             for step, value in part
         ]
         for part in (line, marks)
@@ -54,7 +57,7 @@ def _panel(title: str, line: Points, marks: Points, width: int, height: int) -> 
     for x, y in marked[0]:
         cells[y // 4][x // 2] = ord("●")
     lines = [Text(f"{'':{_MARGIN}}{plain(title)}", "bold")]
-    for row, label in zip(cells, (format_number(high), *[""] * (rows - 2), format_number(low)), strict=True):
+    for row, label in zip(cells, (f"{high:.4g}", *[""] * (rows - 2), f"{low:.4g}"), strict=True):
         plot = Text("".join(map(chr, row)), "cyan")
         plot.highlight_regex("●", "yellow")
         lines.append(Text(f"{label:>{_MARGIN - 2}} │", "dim") + plot)

@@ -275,3 +275,10 @@ def test_the_reason_of_a_damaged_run_is_cut_between_words_if_there_is_not():
     lines = [line for line in drawn(board(sweeps=(sweep_of("m", *bad),)), 80, 16) if line.startswith("  bad")]
     assert [line.split()[:3] for line in lines] == [[f"bad{at}", "damaged", "summary.json"] for at in range(9)]
     assert all(line.rstrip("…").endswith("why") for line in lines)
+
+
+def test_losses_whose_difference_is_no_float_have_a_curve():
+    lines = drawn(board(replace(CURVES, losses=[(1, 1.7e308), (2, -1.7e308)], evaluations=[])), 80, 40)
+    plot = [line for line in lines if "│" in line]
+    assert (plot[0].split("│")[0].strip(), plot[-1].split("│")[0].strip()) == ("1.7e+308", "-1.7e+308")
+    assert max(map(len, lines)) <= 80
