@@ -60,11 +60,12 @@ class Batcher:
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="paratune-predict")
         self._task: asyncio.Task[None] | None = None
+        self._num_others = 0
 
     @property
     def num_queued(self) -> int:
-        """Rows that wait; those of the current batch are not counted."""
-        return len(self._queue)
+        """Rows that wait, or are in other work; those of the current batch are not counted."""
+        return len(self._queue) + self._num_others
 
     def start(self) -> None:
         """Start the task; call it in the event loop."""
@@ -89,14 +90,7 @@ class Batcher:
         Raises:
             DataError: The queue is full.
         """
-        if len(self._queue) + len(rows) > self._limits.max_queue:
-            raise DataError(
-                f"the queue has {len(self._queue)} of at most {self._limits.max_queue} rows, and the request "
-                f"{len(rows)}; try again later",
-                code="serve.queue_full",
-                num_queued=len(self._queue),
-                max_queue=self._limits.max_queue,
-            )
+        self._require_place(len(rows))
         loop, now = asyncio.get_running_loop(), self._clock()
         waiting, total = [], 0
         for row, count in zip(rows, num_tokens, strict=True):
@@ -116,8 +110,28 @@ class Batcher:
                 heapq.heapify(self._queue)
 
     async def run(self, work: Callable[[Row], Any], row: Row) -> Any:
-        """Return the result of other work with a row, in the thread of the batches and between two of them."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, row)
+        """Return the result of other work with a row, in the thread of the batches and between two of them.
+
+        Raises:
+            DataError: The queue is full.
+        """
+        self._require_place(1)
+        self._num_others += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, row)
+        finally:
+            self._num_others -= 1
+
+    def _require_place(self, num_rows: int) -> None:
+        """Raise DataError when rows are more than the queue takes."""
+        if self.num_queued + num_rows > self._limits.max_queue:
+            raise DataError(
+                f"the queue has {self.num_queued} of at most {self._limits.max_queue} rows, and the request "
+                f"{num_rows}; try again later",
+                code="serve.queue_full",
+                num_queued=self.num_queued,
+                max_queue=self._limits.max_queue,
+            )
 
     def take(self) -> list[_Waiting]:
         """Remove the next batch from the queue: rows in the order in which they are due, up to the limit of tokens."""

@@ -1,6 +1,7 @@
 """The order and the size of batches."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -98,6 +99,28 @@ def test_a_request_that_is_given_up_leaves_the_queue():
         return batcher.num_queued
 
     assert asyncio.run(give_up()) == 0
+
+
+def test_other_work_has_a_place_in_the_queue_too():
+    started, may_end = threading.Event(), threading.Event()
+
+    def explain(row: Any) -> str:
+        started.set()
+        may_end.wait(60)
+        return "because"
+
+    async def explain_twice() -> str:
+        batcher = Batcher(lambda rows: [], ServingLimits(max_queue=1))
+        first = asyncio.create_task(batcher.run(explain, {}))
+        await asyncio.to_thread(started.wait, 60)
+        with raises_code("serve.queue_full", num_queued=1, max_queue=1):
+            await batcher.run(explain, {})
+        may_end.set()
+        found = await first
+        assert batcher.num_queued == 0
+        return found
+
+    assert asyncio.run(explain_twice()) == "because"
 
 
 def test_a_row_that_fails_fails_its_own_request_alone():
