@@ -1,5 +1,6 @@
 """`paratune serve`: answer HTTP requests with the predictions of a trained model."""
 
+import stat
 import sys
 from contextlib import suppress
 from functools import partial
@@ -90,7 +91,23 @@ def _about(name: str, trained: "TrainedModel") -> dict[str, Any]:
         summary = read_typed(run, Summary)
         metric, scores = summary.best.metric, summary.scores.get("validation", {})
         about["score"] = {"metric": f"validation {metric}", "value": scores[metric]} if metric in scores else None
-        if sum(part.num_rows or 0 for part in read_typed(run, RunFile).data.values() if part) <= _MOST_ROWS:
+        record = read_typed(run, RunFile)
+        num_rows = sum(part.num_rows or _MOST_ROWS + 1 for part in record.data.values() if part)
+        data = record.config["data"]
+        if num_rows <= _MOST_ROWS and _is_public(data["validation"] or data["train"]):
             table = split_table(run, "validation")[1]
             about["example"] = {column: table[column][0].as_py() for column in column_names(trained.columns).values()}
     return about
+
+
+def _is_public(source: str | list[str]) -> bool:
+    """Return whether every user of this machine, who may ask for the page, can also read the data.
+
+    Raises:
+        OSError: It is no file, but a pattern or a name of the hub.
+    """
+    paths = [Path(name).resolve() for name in ([source] if isinstance(source, str) else source) if name[:5] != "demo:"]
+    return all(
+        path.stat().st_mode & stat.S_IROTH and all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+        for path in paths
+    )
