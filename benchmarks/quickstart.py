@@ -50,6 +50,12 @@ def measure(device: str) -> dict[str, list[float]]:
         model = make_models(work, {CASE.model}, locate("demo:minilm"))[CASE.model]
     settings = write_case(CASE, ROOT, work, model)
     options = argparse.Namespace(work=work, precisions=precisions, layout=None)
+    num_tokens = settings["num_tokens"] / settings["num_samples"]
+    print(
+        f"{NUM_ROUNDS} x {CASE.num_steps} steps each of Trainer padded, Trainer {best} and paratune; sentences have "
+        f"{num_tokens:.0f} tokens on average (the first figure takes a minute)",
+        flush=True,
+    )
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     with ExitStack() as stack:
         ask = {side: stack.enter_context(_waiting(side, work, on_gpu=device != CPU)) for side in sides}
@@ -97,7 +103,7 @@ def speed_sentence(seconds: dict[str, list[float]], device: str) -> str:
     """Return both ratios: medians of the rounds, with the lowest and the highest."""
     padded, best, ours = seconds.values()
     ratios = [
-        f"{median(found):.1f} times ({min(found):.1f} to {max(found):.1f})"
+        f"{median(found):.2f} times ({min(found):.2f} to {max(found):.2f})"
         for found in ([a / b for a, b in zip(side, ours, strict=True)] for side in (padded, best))
     ]
     how = {
@@ -108,7 +114,9 @@ def speed_sentence(seconds: dict[str, list[float]], device: str) -> str:
     return (
         f"{CASE.num_steps} steps of {CASE.batch_size} sentences: paratune is {ratios[0]} as fast as Hugging Face "
         f"Trainer padded to {CASE.max_length} tokens, and {ratios[1]} as fast as Trainer at its best ({how}. "
-        f"Medians of {NUM_ROUNDS} repeats in turn, with the lowest and the highest."
+        f"Medians of {NUM_ROUNDS} repeats in turn, with the lowest and the highest, of "
+        f"{'CPU' if device == CPU else 'wall'} time. Batches of few short sentences have little padding once they are "
+        f"grouped; longer texts: benchmarks/speed_cpu_202611.md."
     )
 
 

@@ -56,7 +56,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # `main` prints it
     default_parameter=Parameter(
-        negative=(), show_default=lambda value: None if value in (None, ()) or value is False else str(value)
+        negative=(), show_default=lambda value: None if value in (None, (), "") or value is False else str(value)
     ),
     error_formatter=lambda error: Text(usage_error(error)),
 )

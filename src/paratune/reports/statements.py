@@ -295,8 +295,8 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     others = [candidate.label for candidate in group.candidates if candidate is not chosen]
     may_lead = [other for other in others if outcomes.get(other) not in ("different", "equal")]
     equal = [other for other in others if outcomes.get(other) == "equal"]
-    doubts = [f"cannot tell whether it is better than {listing(may_lead, 3)}"] if may_lead else []
-    doubts += [f"equal to {listing(equal, 3)}"] if equal else []
+    doubts = [f"cannot tell whether {name} is better than {listing(may_lead, 3)}"] if may_lead else []
+    doubts += [f"{name} is equal to {listing(equal, 3)}"] if equal else []
     text = f"{'; '.join(doubts)}. Chosen: {text}" if doubts else text
     return Statement(label, f"{text}.", None if doubts else True, "chosen")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from paratune import hardware, records
 from paratune.base.system_errors import forward_error
+from paratune.base.units import format_number
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.hints import advice
 from paratune.config.load import LoadedConfig
@@ -460,4 +461,4 @@ def note_failure(events: records.EventLog, error: Exception) -> None:
 def _progress_text(event: Mapping[str, Any], world_size: int) -> str:
     per_s = event["num_samples"] / event["wall_ms"] * 1000
     unit = "samples/s" if world_size == 1 else "samples/s per rank"
-    return f"loss {event['loss']:.4f}  {per_s:.0f} {unit}  epoch {event['epoch']:.2f}"
+    return f"loss {event['loss']:.4f}  {format_number(per_s)} {unit}  epoch {event['epoch']:.2f}"
