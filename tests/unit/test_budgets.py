@@ -16,20 +16,20 @@ VERIFY = ("verify/*", "commands/publish.py", "commands/verify.py")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     # Five layouts, verdicts with main effects and looks, searches, published claims: features, each with a user.
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_385, 14_500),
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 16_390, 14_500),
     "planning": (PLAN, (), 5_935, 6_000),
     # 1,200 lines are documented options; one pass of pydantic was longer than the walker.
     "config": (("config/*",), TRAINER, 5_660, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
-    "commands": (("commands/*", "api/*", "cli.py", "__init__.py", "__main__.py"), PLAN + VERIFY, 7_110, 5_600),
+    "commands": (("commands/*", "api/*", "cli.py", "__init__.py", "__main__.py"), PLAN + VERIFY, 7_130, 5_600),
     # certify is 260 of them.
     "verify": (VERIFY, (), 2_115, 1_760),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
     # are drawn block by block, 330.
     "models": (("models/*",), (), 5_595, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_885, 10_300),
-    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_390, 3_300),
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_890, 10_300),
+    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 3_405, 3_300),
     "doctor": (("doctor/*",), (), 1_300, 1_800),
     "corpus": (("corpus/*",), (), 6_560, 6_500),
     # The toy cluster and four ways to start processes.
@@ -55,7 +55,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 85_190
+MOST = 85_225
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side, studies, verify and the first
 impression (curves, one screen, explanations on demand, examples of the Python reference) add."""
 
