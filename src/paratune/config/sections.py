@@ -450,8 +450,7 @@ class Evaluate(Section):
     """Samples per rank and forward pass, for the longest samples. A pass of shorter samples has more of them, with
     about the same number of tokens, up to 8 times as many samples."""
     best: str | None = None
-    """Metric that selects the kept model, such as accuracy, f1, loss or rmse, the earliest of equals; null keeps the last
-    model."""
+    """Metric that selects the kept model, such as accuracy, f1, loss or rmse, the first of equals; null: the last."""
     metrics: list[OwnMetric] = Field(default_factory=list)
     """Further metrics of your own; see docs/howto/extend.md."""
     patience: Positive | None = None
