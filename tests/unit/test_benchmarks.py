@@ -1,6 +1,7 @@
 """The arithmetic of the benchmarks: model FLOPs, time that kernels cover, tables, and what a command line asks for."""
 
 import importlib
+import re
 import sys
 import threading
 from dataclasses import replace
@@ -100,6 +101,14 @@ def test_ratios_are_of_the_same_round(bench):
     assert any(line.startswith(ratio) and line.endswith("| 3.2 | 4.0 |") for line in lines)
     # 1e9 / 1 s and 1e9 / 4 s of 2 GFLOP/s.
     assert any(line.startswith("| paratune | 2 |") and line.endswith("| 31 (12 to 50)% |") for line in lines)
+
+
+def test_the_quick_start_divides_the_time_of_trainer_by_that_of_paratune(bench):
+    quickstart = bench("quickstart")
+    # 4 / 1, 6 / 2 and 10 / 2; 1 / 1, 3 / 2 and 1.8 / 2.
+    seconds = {"padded": [4.0, 6.0, 10.0], "grouped": [1.0, 3.0, 1.8], "paratune": [1.0, 2.0, 2.0]}
+    sentence = quickstart.speed_sentence(seconds, quickstart.CPU)
+    assert re.findall(r"\d+\.\d\d", sentence) == ["4.00", "3.00", "5.00", "1.00", "0.90", "1.50"]
 
 
 def test_a_gpu_s_table_has_mfu_only_where_the_peak_is_known(bench):

@@ -22,7 +22,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
     "config": (("config/*",), TRAINER, 5_660, 4_300),
     # Three commands are their public function; the others have options or processes of their own; `config init` tries
     # what it writes.
-    "commands": (("commands/*", "api/*", "cli.py", "__init__.py", "__main__.py"), PLAN + VERIFY, 7_130, 5_600),
+    "commands": (("commands/*", "api/*", "cli.py", "__init__.py", "__main__.py"), PLAN + VERIFY, 7_135, 5_600),
     # certify is 260 of them.
     "verify": (VERIFY, (), 2_115, 1_760),
     # linear is worth 5 to 12%, disentangled 26% (benchmarks/cpu_kernels_cpu_202611.md); nf4 and int8, and weights that
@@ -55,7 +55,7 @@ BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
 Above a part that has more than its goal, a comment says what the lines are."""
 
 
-MOST = 85_225
+MOST = 85_230
 """Lines of the whole source: 80,000, and what large models, cards, runs side by side, studies, verify and the first
 impression (curves, one screen, explanations on demand, examples of the Python reference) add."""
 

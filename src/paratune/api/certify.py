@@ -10,9 +10,10 @@ from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 
 def certify(
     config: Configuration,
-    strategies: str | Sequence[str],
+    strategies: str | Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
     *,
+    layouts: str | Sequence[str] = (),
     nproc: int = 2,
     steps: int = 4,
 ) -> Mapping[str, Any]:
@@ -22,6 +23,7 @@ def certify(
         config: A YAML file, or the same sections as a mapping.
         strategies: Such as `["ddp", "zero3", "hsdp:2"]`; a value after the colon sets the first option.
         overrides: Values by dotted key that replace those of `config`.
+        layouts: Values of `batch.layout`: one process with each of them is compared, too.
         nproc: Number of processes of each strategy, at least 1.
         steps: Number of steps to compare, at least 1.
 
@@ -35,6 +37,7 @@ def certify(
     'holds'
     """
     with written(config, overrides) as words:
-        options = ["--strategies", ",".join(several(strategies)), "--nproc", str(nproc), "--steps", str(steps)]
+        chosen = ["--strategies", ",".join(several(strategies)), "--layouts", ",".join(several(layouts))]
+        options = [*chosen, "--nproc", str(nproc), "--steps", str(steps)]
         results = (EXIT_OK, EXIT_DIFFERS, EXIT_FAILED)
         return cast(Mapping[str, Any], run_command(["certify", *words, *options], results=results))

@@ -28,6 +28,7 @@ class StrategyCandidate:
     values: dict[str, Any]
     """The configuration as plain data."""
     world_size: int
+    layout: str = ""  # of `certify --layouts`
 
 
 def strategy_names(strategies: str) -> list[str]:
@@ -135,7 +136,7 @@ def strategy_candidate(
     # The caller sets the precision for its device; 16-bit weights allow only their own dtype.
     config = config.model_copy(update={"precision": strategy_options(config.strategy).get("param_dtype", "fp32")})
     shown = f"{name}, {layout}" if layout else name
-    return StrategyCandidate(shown, config, config.model_dump(mode="json", by_alias=True), world_size)
+    return StrategyCandidate(shown, config, config.model_dump(mode="json", by_alias=True), world_size, layout)
 
 
 def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], list[str]]:

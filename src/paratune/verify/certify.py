@@ -133,7 +133,7 @@ class _Trial:
             raise
         except ParatuneError as error:
             return replace(finding, reason=str(error))
-        if strategy.name.startswith("single, ") and part.batch_layout == self.base.batch_layout:
+        if strategy.layout and part.batch_layout == self.base.batch_layout:
             return replace(finding, reason=f"the reference has {part.batch_layout} rows, too: nothing is compared")
         finding = replace(finding, **certificate.compare(self.base, part))
         if self.precision in (None, finding.precision):

@@ -130,7 +130,9 @@ def test_a_strategy_also_runs_in_the_training_precision(
     monkeypatch: pytest.MonkeyPatch,
 ):
     calls: list[str] = []
-    strategy = SimpleNamespace(name="ddp", world_size=2, config=SimpleNamespace(strategy=DDPOptions(kind="ddp")))
+    strategy = SimpleNamespace(
+        layout="", name="ddp", world_size=2, config=SimpleNamespace(strategy=DDPOptions(kind="ddp"))
+    )
 
     def run(*_: Any, **__: Any) -> None:
         if status == "cannot run":
